@@ -16,6 +16,7 @@ namespace exp = sycl::ext::oneapi::experimental;
 constexpr std::size_t kItems = 256;
 constexpr std::size_t kLaunches = 1000;
 constexpr std::size_t kHops = 100;
+constexpr std::size_t kChain = 10;
 constexpr std::size_t kSmall = 4096;
 constexpr std::size_t kLarge = std::size_t{64} << 20;
 // About 0.3 s on two cores.
@@ -69,6 +70,13 @@ public:
     rows_["rust.copy_64m"] = [this](std::size_t count) {
       return time(count, [&] { queue_.memcpy(y_, x_, kLarge).wait(); });
     };
+    rows_["replay.py_chain10"] = [this](std::size_t count) { return time(count, [&] { launches(kChain); }); };
+    rows_["replay.py_chain100"] = [this](std::size_t count) { return time(count, [&] { launches(10 * kChain); }); };
+    rows_["replay.rust_chain10"] = rows_["replay.py_chain10"];
+    rows_["replay.graph"] = [this](std::size_t count) {
+      const auto graph = chain_graph();
+      return time(count, [&] { queue_.ext_oneapi_graph(graph).wait(); });
+    };
     rows_["rust.two_queue_chain"] = [this](std::size_t count) { return time(count / kHops, [&] { chain(); }) / kHops; };
   }
 
@@ -92,14 +100,32 @@ private:
     return elapsed.count() / static_cast<double>(count);
   }
 
+  void set_launch(sycl::handler &handler) {
+    handler.set_arg(0, 2.0f);
+    handler.set_arg(1, x_);
+    handler.set_arg(2, y_);
+    handler.set_arg(3, kItems);
+    handler.parallel_for(sycl::range<1>(kItems), axpy_);
+  }
+
   sycl::event launch() {
-    return queue_.submit([&](sycl::handler &handler) {
-      handler.set_arg(0, 2.0f);
-      handler.set_arg(1, x_);
-      handler.set_arg(2, y_);
-      handler.set_arg(3, kItems);
-      handler.parallel_for(sycl::range<1>(kItems), axpy_);
-    });
+    return queue_.submit([&](sycl::handler &handler) { set_launch(handler); });
+  }
+
+  void launches(std::size_t count) {
+    for (std::size_t i = 1; i < count; ++i) {
+      launch();
+    }
+    launch().wait();
+  }
+
+  exp::command_graph<exp::graph_state::executable> chain_graph() {
+    exp::command_graph<exp::graph_state::modifiable> graph(queue_.get_context(), queue_.get_device());
+    auto last = graph.add([&](sycl::handler &handler) { set_launch(handler); });
+    for (std::size_t i = 1; i < kChain; ++i) {
+      last = graph.add([&](sycl::handler &handler) { set_launch(handler); }, {exp::property::node::depends_on(last)});
+    }
+    return graph.finalize();
   }
 
   sycl::event launch_long() {

@@ -13,6 +13,7 @@ import sys
 import threading
 import timeit
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import dpctl
@@ -48,6 +49,8 @@ ROWS = {
         "axpy(ITEMS, 2.0, x, y, ITEMS).wait()",
         "peer_queue.submit(peer_axpy, peer_args, peer_items)",
     ),
+    "replay.py_chain10": ("chain10.replay().wait()", ""),
+    "replay.py_chain100": ("chain100.replay().wait()", ""),
     "py.launch_throughput": (
         "for _ in range(LAUNCHES): axpy(ITEMS, 2.0, x, y, ITEMS)\nqueue.wait()",
         "for _ in range(LAUNCHES): peer_queue.submit_async(peer_axpy, peer_args, peer_items)\n"
@@ -117,7 +120,19 @@ def names() -> dict[str, Any]:
     for memory in (peer_x, peer_y, peer_long):
         memory.copy_from_host(bytes(memory.nbytes))
     peer_program = dpctl.program.create_program_from_source(peer_queue, SOURCE)
+    # The kernel and the work of the C++ program.
+    chained = usmq.Kernel.from_sycl(Path(__file__).with_name("axpy.cpp").read_text(), "axpy")
+    chain_x, chain_y = usmq.zeros(ITEMS), usmq.zeros(ITEMS)
+
+    def chain(count: int) -> usmq.Graph:
+        with usmq.capture() as graph:
+            for _ in range(count):
+                chained(ITEMS, 2.0, chain_x, chain_y, ITEMS)
+        return graph
+
     return {
+        "chain10": chain(10),
+        "chain100": chain(100),
         "usmq": usmq,
         "dpctl": dpctl,
         "dpnp": dpnp,

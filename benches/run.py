@@ -74,6 +74,9 @@ def rows() -> list[Row]:
     def kernel(name: str, target: float, peer_name: str) -> Row:
         return Row(f"kernel.{name}", "ms", 1, target, peer_name, "kernel", "kernel", 20)
 
+    def replay(name: str, count: int, target: float, peer_name: str, side: str) -> Row:
+        return Row(f"replay.{name}", "us", count, target, peer_name, side, "cpp")
+
     free = "C++ malloc_device + free"
     memory = "dpctl MemoryUSMDevice"
     far = "dpctl MemoryUSMDevice + copy_from_device"
@@ -114,6 +117,10 @@ def rows() -> list[Row]:
         profile("off_throughput", 2000, 1.15, "C++ submit, one wait for 1000", "cpp"),
         profile("on_wait", 500, 1.25, "without a profile", "rust"),
         profile("on_throughput", 2000, 1.25, "without a profile", "rust"),
+        replay("py_chain10", 500, 0.75, "C++ submit of the 10 launches, one wait", "python"),
+        replay("py_chain100", 100, 1.0, "C++ submit of the 100 launches, one wait", "python"),
+        replay("rust_chain10", 500, 0.7, "C++ submit of the 10 launches, one wait", "rust"),
+        replay("graph", 500, 1.05, "a SYCL graph of the 10 launches in C++ + wait", "rust"),
         arrow("exchange_rows", "us", 100, 1.2, "1e7 rows against 1e3, 10 columns"),
         arrow("exchange", "us", 100, 1.0, "nanoarrow c_device_array of 10 host columns"),
         arrow("host_to_usm", "ms", 1, 1.11, "numpy.copyto into warm USM, 1 GiB"),

@@ -8,13 +8,17 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use usmq::profile::Session;
-use usmq::{Array, DType, Kernel, Queue, QueueProperties, UsmKind, current_queue, with_queue};
+use usmq::{
+    Array, DType, Graph, Kernel, Queue, QueueProperties, UsmKind, capture, current_queue, with_queue,
+};
 
 /// The kernels of the launch rows, the same text that the C++ program compiles.
 const SOURCE: &str = include_str!("axpy.cpp");
 const ITEMS: usize = 256;
 const LAUNCHES: usize = 1000;
 const HOPS: usize = 100;
+/// The launches of a graph.
+const CHAIN: usize = 10;
 const SMALL: usize = 4096;
 const LARGE: usize = 64 << 20;
 /// About 0.3 s on two cores.
@@ -58,6 +62,8 @@ struct Bench {
     small: [Array; 2],
     large: [Array; 2],
     there: Array,
+    /// Ten launches.
+    graph: Graph,
 }
 
 impl Bench {
@@ -72,12 +78,16 @@ impl Bench {
             array.wait()?;
             Ok(array)
         };
+        let kernel = Kernel::from_sycl(SOURCE, "axpy")?;
+        let (x, y) = (Array::zeros::<f32>([ITEMS])?, Array::zeros::<f32>([ITEMS])?);
+        let graph = capture(|| (0..CHAIN).try_for_each(|_| launch(&kernel, &x, &y).map(drop)))?;
         Ok(Self {
-            kernel: Kernel::from_sycl(SOURCE, "axpy")?,
+            kernel,
+            graph,
             spin: Kernel::from_sycl(SOURCE, "spin")?,
             long: Array::zeros::<u32>([LONG_ITEMS])?,
-            x: Array::zeros::<f32>([ITEMS])?,
-            y: Array::zeros::<f32>([ITEMS])?,
+            x,
+            y,
             small: [bytes(SMALL, &queue)?, bytes(SMALL, &queue)?],
             large: [bytes(LARGE, &queue)?, bytes(LARGE, &queue)?],
             there: bytes(SMALL, &other)?,
@@ -118,6 +128,7 @@ impl Bench {
             }
             "rust.copy_4k_wait" => time(count, || copy(&self.small)),
             "rust.copy_64m" => time(count, || copy(&self.large)),
+            "replay.rust_chain10" | "replay.graph" => time(count, || Ok(self.graph.replay()?.wait()?)),
             "rust.two_queue_chain" => Ok(time(count / HOPS, || self.chain())? / HOPS as f64),
             "rust.threads" => self.threads(if side == "usmq" { 2 } else { 1 }, count),
             _ => match row.strip_prefix("rust.alloc_free.") {
@@ -135,9 +146,7 @@ impl Bench {
     }
 
     fn launch(&self, x: &Array, y: &Array) -> usmq::Result<usmq::Event> {
-        let args = [2.0f32.into(), x.into(), y.into(), (ITEMS as u64).into()];
-        // SAFETY: the kernel reads x and writes y below its last argument, which is the length of both.
-        unsafe { self.kernel.launch([ITEMS], &args) }
+        launch(&self.kernel, x, y)
     }
 
     fn launch_long(&self) -> usmq::Result<usmq::Event> {
@@ -191,6 +200,12 @@ impl Bench {
         }
         Ok(current_queue()?.wait()?)
     }
+}
+
+fn launch(axpy: &Kernel, x: &Array, y: &Array) -> usmq::Result<usmq::Event> {
+    let args = [2.0f32.into(), x.into(), y.into(), (ITEMS as u64).into()];
+    // SAFETY: the kernel reads x and writes y below its last argument, which is the length of both.
+    unsafe { axpy.launch([ITEMS], &args) }
 }
 
 fn copy([source, target]: &[Array; 2]) -> Result<(), Failure> {

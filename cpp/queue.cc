@@ -242,6 +242,8 @@ void set_local(sycl::handler &handler, int index, const KernelArg &arg, const st
   }
 }
 
+} // namespace
+
 void set_arg(sycl::handler &handler, int index, const KernelArg &arg, rust::Slice<const std::uint8_t> more) {
   namespace exp = sycl::ext::oneapi::experimental;
   switch (arg.kind) {
@@ -262,6 +264,8 @@ void set_arg(sycl::handler &handler, int index, const KernelArg &arg, rust::Slic
   }
 }
 
+namespace {
+
 template <int N> void start(sycl::handler &handler, const Kernel &kernel, const Extents &extents) {
   const auto global = range_of<N>(extents.global);
   if (extents.local[0] == 0) {
@@ -273,6 +277,17 @@ template <int N> void start(sycl::handler &handler, const Kernel &kernel, const 
 
 } // namespace
 
+void start_kernel(sycl::handler &handler, const Kernel &kernel, const Extents &extents) {
+  switch (extents.dimensions) {
+  case 1:
+    return start<1>(handler, kernel, extents);
+  case 2:
+    return start<2>(handler, kernel, extents);
+  default:
+    return start<3>(handler, kernel, extents);
+  }
+}
+
 std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, const Extents &extents,
                                     rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more,
                                     rust::Slice<const std::size_t> after) {
@@ -281,14 +296,7 @@ std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, co
     for (std::size_t i = 0; i < args.size(); ++i) {
       set_arg(handler, static_cast<int>(i), args[i], more);
     }
-    switch (extents.dimensions) {
-    case 1:
-      return start<1>(handler, kernel, extents);
-    case 2:
-      return start<2>(handler, kernel, extents);
-    default:
-      return start<3>(handler, kernel, extents);
-    }
+    start_kernel(handler, kernel, extents);
   }));
 }
 

@@ -103,6 +103,28 @@ struct UserEvent {
   Event event;
 };
 
+// Commands that are submitted together, each time with other pointers.
+struct CommandList {
+  struct Command;
+  CommandList();
+  CommandList(const CommandList &) = delete;
+  ~CommandList();
+  std::vector<Command> commands;
+  // The commands, besides the last one, that no other command comes after.
+  std::vector<std::uint32_t> ends;
+  // Whether a command or the end needs the event of a command besides the last one.
+  bool has_names = false;
+};
+
+// An executable SYCL graph.
+struct SyclGraph {
+  struct Executable;
+  explicit SyclGraph(std::unique_ptr<Executable> made);
+  SyclGraph(const SyclGraph &) = delete;
+  ~SyclGraph();
+  std::unique_ptr<Executable> executable;
+};
+
 struct DeviceInfo;
 struct DeviceProperties;
 struct NamedNumber;
@@ -111,8 +133,11 @@ struct BudgetStats;
 struct IncludeFile;
 struct Extents;
 struct KernelArg;
+struct PlainCommand;
+struct ListPlace;
 enum class EventStatus : std::uint8_t;
 enum class PriorityCode : std::uint8_t;
+enum class CommandKind : std::uint8_t;
 
 // platforms
 std::size_t platform_count();
@@ -183,6 +208,22 @@ std::unique_ptr<Event> queue_mem_advise(const Queue &queue, std::size_t pointer,
 std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, const Extents &extents,
                                     rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more,
                                     rust::Slice<const std::size_t> after);
+
+// parts of a launch, for command groups of graph.cc
+void set_arg(sycl::handler &handler, int index, const KernelArg &arg, rust::Slice<const std::uint8_t> more);
+void start_kernel(sycl::handler &handler, const Kernel &kernel, const Extents &extents);
+
+// lists of commands and SYCL graphs; `pointers` has the addresses that the commands name by number
+std::unique_ptr<CommandList> list_new();
+void list_add_launch(CommandList &list, const Queue &queue, const Kernel &kernel, const Extents &extents,
+                     rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more, ListPlace place);
+void list_add(CommandList &list, const Queue &queue, const PlainCommand &command, ListPlace place);
+void list_end(CommandList &list, rust::Slice<const std::uint32_t> ends);
+std::unique_ptr<Event> list_submit(const CommandList &list, rust::Slice<const std::size_t> pointers,
+                                   rust::Slice<const std::size_t> after, rust::String &failure);
+std::unique_ptr<SyclGraph> graph_new(const CommandList &list, const Context &context, const Device &device,
+                                     rust::Slice<const std::size_t> pointers, rust::Slice<const std::uint32_t> edges);
+std::unique_ptr<Event> graph_submit(const SyclGraph &graph, const Queue &queue, rust::Slice<const std::size_t> after);
 
 // user events: events of one context that the host completes, for order between contexts
 std::unique_ptr<UserEvent> user_event_new(const Context &context);

@@ -84,6 +84,17 @@ pub enum Error {
         /// Whether the view may write.
         is_mutable: bool,
     },
+    /// A call that is not possible inside a [`capture`](crate::capture()), or with an event of one.
+    #[error("{call} is not possible: {found}; {fix}")]
+    #[non_exhaustive]
+    Capture {
+        /// The call, with its operand.
+        call: String,
+        /// What the capture does with the operand.
+        found: String,
+        /// Where to move the call, or what to call instead.
+        fix: String,
+    },
     /// A failed allocation of host memory.
     #[error("could not allocate {} of host memory for {what}; free memory, raise the process limit, or split the work", size(*.asked))]
     #[non_exhaustive]
@@ -272,7 +283,11 @@ impl Error {
 
     /// Turns an exception of the shim into an error that names the operation.
     pub(crate) fn from_shim(operation: &str, exception: &cxx::Exception) -> Self {
-        let text = exception.what();
+        Self::from_text(operation, exception.what())
+    }
+
+    /// As [`Error::from_shim`], for the text of an exception.
+    pub(crate) fn from_text(operation: &str, text: &str) -> Self {
         let (code, message) = text.split_once(CODE_END).unwrap_or(("unknown", text));
         if code == "runtime_not_found" {
             return Self::runtime_not_found(message);

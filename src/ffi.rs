@@ -118,6 +118,36 @@ pub(crate) mod bridge {
         Unknown = 3,
     }
 
+    /// A command of a list.
+    #[repr(u8)]
+    #[derive(Debug)]
+    enum CommandKind {
+        Barrier,
+        Copy,
+        Fill,
+        Prefetch,
+        Advise,
+        Launch,
+    }
+
+    /// A command of a list without a kernel; target and source are numbers of pointers.
+    #[derive(Debug)]
+    struct PlainCommand {
+        kind: CommandKind,
+        target: usize,
+        source: usize,
+        bytes: usize,
+        value: i32,
+    }
+
+    /// The place of a command in a list: after the commands with these numbers, as far as its queue does not order them.
+    /// `is_first`: after none.
+    #[derive(Debug)]
+    struct ListPlace<'a> {
+        after: &'a [u32],
+        is_first: bool,
+    }
+
     #[repr(u8)]
     #[derive(Debug)]
     enum KernelArgKind {
@@ -168,6 +198,8 @@ pub(crate) mod bridge {
         type UsmBudget;
         type UsmPool;
         type UserEvent;
+        type CommandList;
+        type SyclGraph;
 
         fn platform_count() -> Result<usize>;
         fn platform_info(index: usize) -> Result<PlatformInfo>;
@@ -293,6 +325,50 @@ pub(crate) mod bridge {
             more: &[u8],
             after: &[usize],
         ) -> Result<UniquePtr<Event>>;
+
+        fn list_new() -> Result<UniquePtr<CommandList>>;
+        /// The value of a pointer among the arguments is its number in `pointers` of the submission.
+        fn list_add_launch(
+            list: Pin<&mut CommandList>,
+            queue: &Queue,
+            kernel: &Kernel,
+            extents: &Extents,
+            args: &[KernelArg],
+            more: &[u8],
+            place: ListPlace,
+        ) -> Result<()>;
+        /// As `list_add_launch`, for other commands; target and source are numbers, too.
+        fn list_add(
+            list: Pin<&mut CommandList>,
+            queue: &Queue,
+            command: &PlainCommand,
+            place: ListPlace,
+        ) -> Result<()>;
+        /// The commands, besides the last one, that no other command follows.
+        fn list_end(list: Pin<&mut CommandList>, ends: &[u32]) -> Result<()>;
+        /// Returns an event that completes after all commands. If a command fails after others were submitted, waits
+        /// for these and sets `failure`.
+        ///
+        /// # Safety
+        /// The addresses in `after` are those of live events; memory and arguments are valid as for each command alone.
+        unsafe fn list_submit(
+            list: &CommandList,
+            pointers: &[usize],
+            after: &[usize],
+            failure: &mut String,
+        ) -> Result<UniquePtr<Event>>;
+        /// `edges`: pairs of commands, by number, of which the second follows the first.
+        fn graph_new(
+            list: &CommandList,
+            context: &Context,
+            device: &Device,
+            pointers: &[usize],
+            edges: &[u32],
+        ) -> Result<UniquePtr<SyclGraph>>;
+        /// # Safety
+        /// As `list_submit`.
+        unsafe fn graph_submit(graph: &SyclGraph, queue: &Queue, after: &[usize])
+        -> Result<UniquePtr<Event>>;
 
         /// Only for contexts of the opencl backend.
         fn user_event_new(context: &Context) -> Result<UniquePtr<UserEvent>>;
@@ -434,6 +510,14 @@ unsafe impl Sync for Kernel {}
 unsafe impl Send for Bundle {}
 // SAFETY: as above.
 unsafe impl Sync for Bundle {}
+// SAFETY: as above; a list is changed only before it is shared.
+unsafe impl Send for CommandList {}
+// SAFETY: as above.
+unsafe impl Sync for CommandList {}
+// SAFETY: as above; one thread at a time submits a graph.
+unsafe impl Send for SyclGraph {}
+// SAFETY: as above.
+unsafe impl Sync for SyclGraph {}
 // SAFETY: as above; OpenCL's events may be used from any thread.
 unsafe impl Send for UserEvent {}
 // SAFETY: as above.

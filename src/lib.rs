@@ -60,6 +60,7 @@
 
 mod array;
 mod capi;
+mod capture;
 mod completion;
 mod device;
 pub mod doctor;
@@ -81,6 +82,7 @@ pub use array::{
     Array, ArrayBuilder, DType, Element, Extent, HostMemory, HostView, HostViewMut, Index, IndexPart,
     Indices, IntoNewShape, IntoShape, ReadFuture, Scalar,
 };
+pub use capture::{Graph, capture, capture_with};
 /// The first call in a process of this or any other function that needs a device may call `setenv`, which is
 /// not thread-safe; see [Environment variables](crate#environment-variables).
 #[doc(inline)]
@@ -180,6 +182,8 @@ mod pages {
     mod host_data {}
     #[doc = include_str!("../docs/howto/tasks.md")]
     mod tasks {}
+    #[doc = include_str!("../docs/howto/capture.md")]
+    mod capture {}
     #[doc = include_str!("../docs/howto/threads.md")]
     mod threads {}
     #[doc = include_str!("../docs/profile.md")]

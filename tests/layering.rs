@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The layers of docs/architecture.md, lowest first. A file imports from its own layer and from those before it.
-const LAYERS: [&str; 17] = [
+const LAYERS: [&str; 18] = [
     "error",
     "ffi",
     "runtime",
@@ -21,6 +21,7 @@ const LAYERS: [&str; 17] = [
     "array",
     "placement",
     "kernel",
+    "capture",
     "interop",
     "task",
     "profile",

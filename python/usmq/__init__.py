@@ -16,6 +16,7 @@ True
 
 from usmq._errors import (
     AllocationError,
+    CaptureError,
     DeviceNotFoundError,
     Error,
     ForkError,
@@ -43,6 +44,7 @@ try:
         Elementwise,
         Event,
         Field,
+        Graph,
         Kernel,
         Plan,
         Platform,
@@ -60,6 +62,7 @@ try:
         __version__,
         arange,
         asarray,
+        capture,
         clear_kernel_cache,
         collocate,
         concatenate,
@@ -113,6 +116,7 @@ except ImportError as _missing:
 __all__ = [
     "AllocationError",
     "Array",
+    "CaptureError",
     "Column",
     "Context",
     "CudaArray",
@@ -127,6 +131,7 @@ __all__ = [
     "Event",
     "Field",
     "ForkError",
+    "Graph",
     "InteropError",
     "Kernel",
     "KernelBuildError",
@@ -153,6 +158,7 @@ __all__ = [
     "__version__",
     "arange",
     "asarray",
+    "capture",
     "clear_kernel_cache",
     "collocate",
     "concatenate",

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, CapsuleType
 
+from usmq._capture import Graph, capture
 from usmq._cuda import CudaArray
 from usmq._device import Device, Platform, devices, platforms
 from usmq._interop import (
@@ -62,18 +63,19 @@ from usmq._timestamps import Timestamps
 # fmt: off
 __all__ = [
     "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device", "DeviceStream",
-    "DoctorFinding", "DoctorReport", "Elementwise", "Event", "Field", "Kernel", "Lent", "Local",
-    "Mark", "Plan", "Platform", "PointerInfo", "Profile", "ProfileEvent", "Queue", "QueueManager",
-    "Reduction", "Step", "Table", "TableView", "TaskContext", "TaskMemory", "Timer", "UseQueue",
-    "__version__", "arange", "asarray", "clear_kernel_cache", "collocate", "concatenate",
-    "current_queue", "devices", "dpctl_queue", "elementwise", "empty", "empty_like", "examine",
-    "expand_dims", "explain", "fill_frame", "follow", "from_arrow", "from_dlpack", "full",
-    "full_like", "live_allocations", "local", "memory_stats", "observe_pickles", "ones",
-    "ones_like", "platform_problems", "platforms", "pointer_info", "prepare_emulation", "profile",
-    "read", "record_allocations", "reduction", "restore_array", "restore_column", "restore_field",
-    "restore_queue", "restore_table", "run_task", "runtime_libraries", "set_default_queue",
-    "set_kernel_cache_limit", "set_memory_limit", "squeeze", "stack", "trim_memory", "use_queue",
-    "watch_calls", "write", "zeros", "zeros_like",
+    "DoctorFinding", "DoctorReport", "Elementwise", "Event", "Field", "Graph", "Kernel", "Lent",
+    "Local", "Mark", "Plan", "Platform", "PointerInfo", "Profile", "ProfileEvent", "Queue",
+    "QueueManager", "Reduction", "Step", "Table", "TableView", "TaskContext", "TaskMemory",
+    "Timer", "UseQueue", "__version__", "arange", "asarray", "capture", "clear_kernel_cache",
+    "collocate", "concatenate", "current_queue", "devices", "dpctl_queue", "elementwise",
+    "empty", "empty_like", "examine", "expand_dims", "explain", "fill_frame", "follow",
+    "from_arrow", "from_dlpack", "full", "full_like", "live_allocations", "local",
+    "memory_stats", "observe_pickles", "ones", "ones_like", "platform_problems", "platforms",
+    "pointer_info", "prepare_emulation", "profile", "read", "record_allocations", "reduction",
+    "restore_array", "restore_column", "restore_field", "restore_queue", "restore_table",
+    "run_task", "runtime_libraries", "set_default_queue", "set_kernel_cache_limit",
+    "set_memory_limit", "squeeze", "stack", "trim_memory", "use_queue", "watch_calls", "write",
+    "zeros", "zeros_like",
 ]
 # fmt: on
 

@@ -50,6 +50,10 @@ class LaunchError(Error):
     argument: int | None = None
 
 
+class CaptureError(Error):
+    """A call that is not possible inside a capture, or with an event of one."""
+
+
 class InteropError(Error, BufferError):
     """A foreign object that breaks its protocol, or an impossible export."""
 

@@ -4,7 +4,7 @@ use super::{Array, DType, Family};
 use crate::device::submit::{Extents, KernelArgs};
 use crate::device::{Code, Includes, Program};
 use crate::error::Result;
-use crate::memory::{Access, ordered};
+use crate::memory::{Access, is_capturing, ordered};
 use crate::trace::{Kind, Label};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -36,6 +36,10 @@ impl Array {
         let label = Label { kind: Kind::Copy, name: Some(&name), bytes: self.nbytes() };
         let extents = Extents::range(&[self.size()]);
         let operands = [(self.allocation(), Access::Write), (source.allocation(), Access::Read)];
+        if is_capturing() {
+            self.touch();
+            source.touch();
+        }
         ordered(queue, &operands, |after| {
             // SAFETY: the text below has this signature; each work-item reads and writes the element of its
             // number, inside the two views, whose allocations' logs keep them until the event is complete.

@@ -243,8 +243,12 @@ impl Array {
 }
 
 /// Host USM of this size, filled by `write`.
-fn stage(bytes: usize, queue: &Queue, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Allocation> {
-    let staged = Allocation::new(bytes, UsmKind::Host, queue)?;
+fn stage(
+    bytes: usize,
+    queue: &Queue,
+    write: impl FnOnce(&mut [u8]) -> Result<()>,
+) -> Result<Arc<Allocation>> {
+    let staged = Arc::new(Allocation::new(bytes, UsmKind::Host, queue)?);
     // SAFETY: new host USM of this length that no command and no other code uses; any byte is a u8.
     write(unsafe { std::slice::from_raw_parts_mut(staged.pointer() as *mut u8, bytes) })?;
     Ok(staged)

@@ -37,6 +37,7 @@ pub use scalar::Scalar;
 pub use slicing::{IndexPart, Indices};
 pub(crate) use tuples::tuples;
 
+use crate::device::recording::{Entered, suspend};
 use crate::device::{Context, Device, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::Allocation;
@@ -84,7 +85,7 @@ impl Array {
         Self { allocation, layout, dtype, queue, readonly }
     }
 
-    pub(crate) fn allocation(&self) -> &Allocation {
+    pub(crate) fn allocation(&self) -> &Arc<Allocation> {
         &self.allocation
     }
 
@@ -357,7 +358,23 @@ impl Array {
     /// # Errors
     /// [`Error::Sycl`] with the error that the work reported.
     pub fn wait(&self) -> Result<()> {
+        let _direct = self.outside_capture("wait()")?;
         self.allocation.wait()
+    }
+
+    /// For an export by `call`: an error inside a capture that writes the array. Else commands that the export needs run
+    /// at once while the guard lives, also inside a capture.
+    pub(crate) fn outside_capture(&self, call: &str) -> Result<Option<Entered>> {
+        self.allocation.check_capture(|| format!("{call} of {self}"))?;
+        Ok(suspend())
+    }
+
+    /// Records the addresses of the array, which a launch of a capture uses.
+    pub(crate) fn touch(&self) {
+        let Some((low, high)) = self.layout.extent() else { return };
+        let itemsize = self.dtype.itemsize() as isize;
+        let first = self.address().wrapping_add_signed(low * itemsize);
+        self.allocation.touch(first..self.address().wrapping_add_signed((high + 1) * itemsize));
     }
 
     /// An error unless the array is writable.

@@ -4,7 +4,7 @@ use super::{Array, DType};
 use crate::device::submit::{Extents, KernelArgs};
 use crate::device::{Code, Includes, Program};
 use crate::error::{Error, Result};
-use crate::memory::{Access, ordered};
+use crate::memory::{Access, is_capturing, ordered};
 use crate::trace::{Kind, Label, Reason, with_reason};
 use std::sync::Arc;
 
@@ -61,6 +61,10 @@ impl Array {
         args.value(&(self.size() as u64).to_le_bytes());
         let label = Label { kind: Kind::Copy, name: Some(&name), bytes };
         let operands = [(packed.allocation(), Access::Write), (source.allocation(), Access::Read)];
+        if is_capturing() {
+            packed.touch();
+            source.touch();
+        }
         ordered(queue, &operands, |after| {
             // SAFETY: the text above has this signature; each work-item reads eight elements of the source, as far as
             // they exist, and writes one byte of the target. Both allocations' logs keep them until the event is

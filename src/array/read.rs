@@ -38,6 +38,7 @@ impl Array {
         if size == 0 {
             return Ok(Read { values, size, copy: None, array: self.clone() });
         }
+        self.refuse_read()?;
         let _why = with_default_reason(Reason::HostRead);
         let packed = self.contiguous()?;
         let target = values.as_mut_ptr() as usize;

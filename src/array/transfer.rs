@@ -3,7 +3,7 @@
 use super::{Array, DType, Element, bytes_of};
 use crate::device::{Event, Queue};
 use crate::error::{Error, Result, spelled};
-use crate::memory::{Access, ForeignOwner, drop_after, ordered, try_reserve};
+use crate::memory::{Access, ForeignOwner, drop_after, is_capturing, ordered, refuse, try_reserve};
 use crate::runtime::interrupt::{self, uninterruptible};
 use crate::trace::{Reason, with_default_reason, with_reason};
 
@@ -141,6 +141,7 @@ impl Array {
         if bytes == 0 {
             return Ok(());
         }
+        self.refuse_read()?;
         let _why = with_default_reason(Reason::HostRead);
         let packed = self.contiguous()?;
         packed.before_lending(Access::Read, owner)?;
@@ -151,7 +152,17 @@ impl Array {
         finish(&packed.queue, event, owner)
     }
 
-    /// Sets the elements, in C order, from host values. Returns when `values` may be reused.
+    /// An error inside a capture: the host cannot read what a replay computes later.
+    pub(super) fn refuse_read(&self) -> Result<()> {
+        let call = spelled(
+            "a read by the host (to_numpy, tolist, item, repr)",
+            "a read by the host (to_vec, to_bytes, copy_to_slice, Display)",
+        );
+        refuse(|| format!("{call} of {self}"))
+    }
+
+    /// Sets the elements, in C order, from host values. Returns when `values` may be reused. Inside a capture, each replay
+    /// copies the values of this call.
     ///
     /// ```
     /// use usmq::Array;
@@ -201,6 +212,13 @@ impl Array {
             packed.write_from(values, owner)?;
             let _why = with_reason(Reason::Contiguity);
             return self.assign(&packed);
+        }
+        if is_capturing() {
+            // A replay cannot wait for host memory of the caller, so it copies the values that they have now.
+            return self.upload(|staged| {
+                staged.copy_from_slice(values);
+                Ok(())
+            });
         }
         self.before_lending(Access::Write, owner)?;
         let event = ordered(&self.queue, &[(self.allocation(), Access::Write)], |after| {

@@ -69,10 +69,11 @@ unsafe extern "C" fn usmq_use_on(memory: *mut c_void, queue: *mut c_void) -> c_i
             .ok_or_else(|| Error::value("queue is null; pass the queue that uses the memory"))?;
         // Returns an error if kernels on the queue cannot access the block.
         block.on_queue(&queue)?;
+        let _direct = block.outside_capture("usmq_use_on")?;
         let memory = block.shared_allocation();
         if memory.used_off(&queue)? {
             // Orders this queue after the uses on other queues.
-            ordered(&queue, &[(&*memory, Access::ReadWrite)], |after| queue.barrier(after))?;
+            ordered(&queue, &[(&memory, Access::ReadWrite)], |after| queue.barrier(after))?;
         }
         memory.share_on(&queue)
     })

@@ -27,6 +27,7 @@ pub(super) enum Status {
     Sycl = 14,
     Internal = 15,
     Interrupted = 16,
+    Capture = 17,
 }
 
 impl From<&Error> for Status {
@@ -38,6 +39,7 @@ impl From<&Error> for Status {
             Error::Allocation { .. } | Error::HostMemory { .. } => Self::Allocation,
             Error::KernelBuild { .. } => Self::KernelBuild,
             Error::Launch { .. } => Self::Launch,
+            Error::Capture { .. } => Self::Capture,
             Error::Interop { .. } => Self::Interop,
             Error::Value { .. } | Error::HostView { .. } => Self::Value,
             Error::Type { .. } => Self::Type,

@@ -39,6 +39,9 @@ pub struct Event {
     ordered: bool,
 }
 
+/// Marks the number of a command that a capture has recorded; other numbers count commands.
+const RECORDED: u64 = 1 << 63;
+
 /// How long a wait polls a running command before it enters the driver, where waking up takes as long.
 const ALMOST_DONE: Duration = Duration::from_micros(20);
 
@@ -85,6 +88,33 @@ impl Event {
         Self::made(raw, queue, false, None)
     }
 
+    /// The name of a command that a capture has recorded: nothing runs behind it, and every wait for it is an error.
+    /// `capture` fits in 31 bits.
+    pub(crate) fn recorded(queue: &Queue, capture: u32, node: u32) -> Self {
+        let number = RECORDED | u64::from(capture) << 32 | u64::from(node);
+        let command = Arc::new(Command::new(UniquePtr::null(), number, None, false));
+        Self { command, queue: queue.clone(), ordered: true }
+    }
+
+    /// The capture that recorded the command, and its number there.
+    pub(crate) fn recorded_as(&self) -> Option<(u32, u32)> {
+        let number = self.command.number;
+        (number & RECORDED != 0).then_some((((number & !RECORDED) >> 32) as u32, number as u32))
+    }
+
+    /// The error of a command that only a capture knows.
+    #[cold]
+    fn without_object(&self, error: Error) -> Error {
+        if self.recorded_as().is_none() {
+            return error;
+        }
+        Error::Capture {
+            call: "a wait for this event, or a query of its state,".to_owned(),
+            found: "its command was recorded by a capture, which has not run it".to_owned(),
+            fix: "use the event that replay() returns".to_owned(),
+        }
+    }
+
     fn made(raw: UniquePtr<ffi::Event>, queue: &Queue, ordered: bool, launch: Option<Launch>) -> Self {
         let number = if ordered && queue.in_order() { queue.number() } else { 0 };
         let command = Arc::new(Command::new(raw, number, launch, queue.is_exposed()));
@@ -100,7 +130,7 @@ impl Event {
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Event> {
-        self.command.raw.get()
+        self.command.raw.get().map_err(|error| self.without_object(error))
     }
 
     /// The address of the `sycl::event`, for another library; valid while this event or a clone of it lives.
@@ -129,7 +159,7 @@ impl Event {
 
     /// Takes no lock, not even one of libsycl.
     fn status(&self) -> Result<EventStatus> {
-        let status = self.command.status()?;
+        let status = self.command.status().map_err(|error| self.without_object(error))?;
         if status == EventStatus::Complete {
             self.queue.is_past(self.command.number);
         }
@@ -192,6 +222,11 @@ impl Event {
     }
 
     /// Whether the device executes the command, or has executed it.
+    /// Whether a host task of another library may delay the command.
+    pub(crate) fn may_be_delayed(&self) -> bool {
+        self.may_be_held_up()
+    }
+
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self.status(), Ok(EventStatus::Submitted))
     }

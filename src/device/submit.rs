@@ -1,6 +1,7 @@
 //! The commands of a queue, over raw addresses, and waits for all of them. Higher layers handle ownership and order.
 
 use super::brief::Launch;
+use super::recording::{self, Work};
 use super::{Event, Program, Queue, Slot, cross_context};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -9,21 +10,21 @@ use crate::runtime::{Pending, checks, retry};
 use crate::trace::{Kind, Label, recorder};
 use cxx::UniquePtr;
 use smallvec::SmallVec;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 pub(crate) use crate::ffi::Extents;
 pub(crate) use crate::ffi::KernelArg;
 use crate::ffi::KernelArgKind;
 
 /// The events of a wait list, with proxies for those of other contexts.
-struct WaitList {
-    addresses: SmallVec<[usize; 8]>,
+pub(super) struct WaitList {
+    pub(super) addresses: SmallVec<[usize; 8]>,
     _proxies: SmallVec<[Event; 1]>,
 }
 
 impl Queue {
     /// Prepares a submission. Every command of usmq calls this.
-    fn wait_list(&self, after: &[Event]) -> Result<WaitList> {
+    pub(super) fn wait_list(&self, after: &[Event]) -> Result<WaitList> {
         checks::submits();
         let (mut addresses, mut proxies) = (SmallVec::new(), SmallVec::new());
         for event in after {
@@ -59,6 +60,9 @@ impl Queue {
     /// # Errors
     /// [`Error::Sycl`] if the runtime refuses the command.
     pub fn barrier(&self, after: &[Event]) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, None, || Work::Barrier)? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the addresses are those of events that `list` and `after` keep alive during the call.
@@ -91,6 +95,9 @@ impl Queue {
         bytes: usize,
         after: &[Event],
     ) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, None, || Work::Copy { target, source, bytes })? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the
@@ -109,6 +116,9 @@ impl Queue {
         bytes: usize,
         after: &[Event],
     ) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, None, || Work::Fill { target, value, bytes })? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the
@@ -121,6 +131,9 @@ impl Queue {
     /// # Safety
     /// The range of `bytes` stays valid until the event completes, and this queue's device may access it.
     pub(crate) unsafe fn prefetch(&self, pointer: usize, bytes: usize, after: &[Event]) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, None, || Work::Prefetch { pointer, bytes })? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the
@@ -139,6 +152,10 @@ impl Queue {
         advice: i32,
         after: &[Event],
     ) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, None, || Work::Advise { pointer, bytes, advice })?
+        {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the
@@ -159,6 +176,13 @@ impl Queue {
         label: Label<'_>,
         after: &[Event],
     ) -> Result<Event> {
+        if let Some(event) = recording::offer(self, after, label.name, || Work::Launch {
+            program: program.clone(),
+            extents,
+            args: args.clone(),
+        })? {
+            return Ok(event);
+        }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         let kernel = program.raw()?;
@@ -177,8 +201,12 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Sycl`] with the first error that a command or a clean-up reported since the last wait;
-    /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
+    /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only; [`Error::Capture`] inside a capture
+    /// that has recorded commands of this queue.
     pub fn wait(&self) -> Result<()> {
+        if let Some(recorder) = recording::current() {
+            recorder.check_wait(self)?;
+        }
         let begun = recorder::begin();
         let waited = self.wait_for_all();
         recorder::waited(begun, self, None);
@@ -248,7 +276,7 @@ impl Queue {
 }
 
 /// The arguments of a launch for the shim. Small ones need no heap.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct KernelArgs {
     list: SmallVec<[KernelArg; 8]>,
     /// Long values, and the extents of local memory.
@@ -310,6 +338,12 @@ impl Deref for KernelArgs {
 
     fn deref(&self) -> &[KernelArg] {
         &self.list
+    }
+}
+
+impl DerefMut for KernelArgs {
+    fn deref_mut(&mut self) -> &mut [KernelArg] {
+        &mut self.list
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::array::{Array, DType, Layout};
 use crate::device::{Context, Device, MemoryKind, Queue, QueueProperties, UsmKind};
 use crate::error::{Error, Result, spelled};
-use crate::memory::{Access, Allocation, Import, ordered};
+use crate::memory::{Access, Allocation, Import, ordered, refuse};
 use crate::trace::{Reason, with_reason};
 use std::any::Any;
 
@@ -97,7 +97,11 @@ pub unsafe fn import(
     let device = context.device_of(span.first)?;
     let queue = match object {
         SyclObject::Queue(queue) => queue.clone(),
-        SyclObject::Context(context) => queue_of(object, Some((&device, context)))?,
+        SyclObject::Context(context) => {
+            // A replay could not be ordered with the producer's work.
+            refuse(|| "an import of USM without a queue (__sycl_usm_array_interface__)".to_owned())?;
+            queue_of(object, Some((&device, context)))?
+        }
     };
     let import = Import {
         pointer: span.first,
@@ -264,6 +268,7 @@ pub(crate) fn check_usm(array: &Array) -> Result<()> {
 }
 
 fn publish(array: &Array) -> Result<()> {
+    let _direct = array.outside_capture("__sycl_usm_array_interface__")?;
     let (memory, queue) = (array.allocation(), array.queue());
     if memory.kind().is_host_accessible() || !queue.in_order() {
         memory.wait_for_host(Access::ReadWrite)?;

@@ -5,7 +5,7 @@ use super::arg::{Arg, HostArg};
 use crate::array::{Array, DType, HostMemory, Layout};
 use crate::device::{Event, Queue, UsmKind};
 use crate::error::{Error, Result};
-use crate::memory::{Access, Allocation, drop_after, ordered, try_reserve};
+use crate::memory::{Access, Allocation, drop_after, ordered, refuse, try_reserve};
 use crate::runtime::interrupt::uninterruptible;
 use crate::trace::{Reason, with_reason};
 use std::sync::Arc;
@@ -92,6 +92,7 @@ impl<'a> Transfers<'a> {
             Self { queue: queue.clone(), placed: Vec::new(), regions: Vec::new(), packed: Vec::new() };
         for (position, arg) in args.iter().enumerate() {
             let Some(host) = arg.host_arg() else { continue };
+            refuse(|| format!("a launch with host memory (argument {position})"))?;
             let refuse = |error| match error {
                 Error::Value { message: why, .. } => (rules.refuse)(position, &why),
                 other => other,
@@ -295,7 +296,7 @@ impl<'a> Transfers<'a> {
     fn copy_in(&self) -> Result<()> {
         let _why = with_reason(Reason::HostArgument);
         for Region { array, start, end, host } in &self.regions {
-            let operands = [(array.allocation(), Access::Write), (&**host, Access::Read)];
+            let operands = [(array.allocation(), Access::Write), (host, Access::Read)];
             ordered(&self.queue, &operands, |after| {
                 // SAFETY: the target is inside an allocation that its log keeps; the caller of the launch keeps
                 // the source until the event is complete: by waiting, or by an owner.
@@ -328,7 +329,7 @@ impl<'a> Transfers<'a> {
                 Place::Region(number) => {
                     let Region { array, start: first, host, .. } = &self.regions[*number];
                     let (start, end) = span(memory)?;
-                    let operands = [(array.allocation(), Access::Read), (&**host, Access::Write)];
+                    let operands = [(array.allocation(), Access::Read), (host, Access::Write)];
                     copies.push(ordered(&self.queue, &operands, |after| {
                         let source = array.address() + start - first;
                         // SAFETY: as in `copy_in`, the other way.

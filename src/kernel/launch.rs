@@ -11,7 +11,7 @@ use crate::array::{Array, IntoShape};
 use crate::device::submit::{Extents, KernelArg, KernelArgs};
 use crate::device::{Device, Event, Program, Queue, Slot};
 use crate::error::{Error, Result};
-use crate::memory::{Access, Operand, ordered};
+use crate::memory::{Access, Operand, is_capturing, ordered, refuse};
 use crate::placement::{follow, usable_from};
 use crate::trace::{Kind, Label};
 use smallvec::SmallVec;
@@ -79,6 +79,9 @@ impl<'a> Prepared<'a> {
     /// As [`Kernel::launch`].
     pub(crate) unsafe fn submit(&self) -> Result<Event> {
         let label = Label { kind: Kind::Kernel, name: Some(&self.kernel.0.name), bytes: 0 };
+        if is_capturing() {
+            self.args.iter().filter_map(Arg::array).for_each(Array::touch);
+        }
         ordered(&self.queue, &self.operands, |after| {
             if self.extents.global.contains(&0) {
                 // Without work-items nothing is launched, but the event still represents the order.
@@ -150,6 +153,9 @@ impl Kernel {
         let queue = queue_of(launch, args)?;
         let program = self.0.program(&queue)?;
         let report = self.report(args, &queue)?;
+        if report.is_some() {
+            refuse(|| format!("a launch of the debug build of {:?}", self.name()))?;
+        }
         let mut prepared = Prepared::new(self, launch, args, queue, program);
         prepared.bind(report.as_ref())?;
         // SAFETY: the caller's promise.

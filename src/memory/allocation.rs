@@ -5,9 +5,11 @@ use super::deferred_drop::{ForeignOwner, Pending, drop_after};
 use super::free_list::Block;
 use super::ordered_submit::{Log, Logged, ordered};
 use super::pool::{Pool, Reuse};
+use super::recording::{refuse_if_written, touch};
 use super::system::{RangeLog, logs_of};
 use super::views::ViewToken;
 use crate::completion::{Progress, Watched, watch};
+use crate::device::recording::suspend;
 use crate::device::{Context, ContextKey, Device, Event, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::checks::{self, InDestructor};
@@ -16,6 +18,7 @@ use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -84,7 +87,7 @@ impl LogOf {
 }
 
 /// An allocation and the command's access to it.
-pub(crate) type Operand<'a> = (&'a Allocation, Access);
+pub(crate) type Operand<'a> = (&'a Arc<Allocation>, Access);
 
 /// Memory that another library exports to usmq.
 pub(crate) struct Import<'a> {
@@ -132,6 +135,8 @@ impl Allocation {
     /// Imports memory of another library and keeps `owner` alive. All imports of one allocation share one
     /// access log; memory that usmq exported itself is imported with its existing log.
     pub(crate) fn import(import: Import<'_>, owner: ForeignOwner) -> Result<Arc<Self>> {
+        // The other library's event completes once, so a capture does not record the wait for it.
+        let _direct = suspend();
         let Import { pointer, bytes, kind, place: (context, device), shared_on, ready, queue } = import;
         let (log, fresh) = match find_known(pointer, context)? {
             Some(log) => (log, false),
@@ -170,7 +175,7 @@ impl Allocation {
                 }
             }
             Some(ready) if !ready.is_complete() => {
-                let operand = (&*allocation, Access::ReadWrite);
+                let operand = (&allocation, Access::ReadWrite);
                 ordered(queue, &[operand], |after| queue.barrier(&[after, &[ready]].concat()))?;
             }
             _ => {}
@@ -271,6 +276,16 @@ impl Allocation {
         self.share(queue)
     }
 
+    /// An error inside a capture that writes the memory, for `call`, which uses it outside of the recorded commands.
+    pub(crate) fn check_capture(&self, call: impl FnOnce() -> String) -> Result<()> {
+        refuse_if_written(std::ptr::from_ref(self).addr(), call)
+    }
+
+    /// Records the addresses that a launch may use, inside a capture.
+    pub(crate) fn touch(&self, range: Range<usize>) {
+        touch(std::ptr::from_ref(self).addr(), range);
+    }
+
     fn share(&self, queue: &Queue) -> Result<()> {
         for mut log in self.locked()? {
             if !log.shared_on.contains(queue) {
@@ -283,6 +298,7 @@ impl Allocation {
     /// Registers memory that is about to be exported, so that a later import finds the same allocation, and that no
     /// host view begins. A live view is an error.
     pub(crate) fn hand_over(self: &Arc<Self>) -> Result<()> {
+        self.check_capture(|| "an export of its memory".to_owned())?;
         if !self.is_ours() || self.known.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -338,6 +354,7 @@ impl Allocation {
     }
 
     fn wait_for(&self, access: Access) -> Result<()> {
+        self.check_capture(|| "a wait of the host for its memory".to_owned())?;
         let (mut events, mut shared_on) = (Pending::new(), SmallVec::<[Queue; 1]>::new());
         for log in self.locked()? {
             events.extend(log.access.before_host(access));
@@ -359,6 +376,10 @@ impl Allocation {
 }
 
 impl Logged for Allocation {
+    fn range(&self) -> Range<usize> {
+        self.pointer..self.pointer + self.bytes
+    }
+
     fn each_log<'a>(&'a self, take: &mut dyn FnMut(&'a ForkMutex<Log>)) {
         self.log.each(take);
     }

@@ -1,6 +1,7 @@
 //! Submits a command in order with all other uses of its operands, without a wait on the host.
 
 use super::access_log::{Access, AccessLog, Tracked};
+use super::recording::{self, Recording};
 use super::views::Views;
 use crate::device::{Event, Queue};
 use crate::error::Result;
@@ -9,6 +10,9 @@ use crate::runtime::{ForkMutex, checks};
 use crate::trace::{Reason, with_reason};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// The access log, the queues on which another library may use the memory without an entry in the log, and the views of
 /// the host.
@@ -30,7 +34,10 @@ impl Tracked for Event {
 }
 
 /// Memory whose uses are ordered.
-pub(crate) trait Logged {
+pub(crate) trait Logged: Any + Send + Sync {
+    /// Its addresses.
+    fn range(&self) -> Range<usize>;
+
     /// Passes its log; several if it overlaps other memory with logs of their own.
     fn each_log<'a>(&'a self, take: &mut dyn FnMut(&'a ForkMutex<Log>));
 
@@ -45,7 +52,7 @@ pub(crate) trait Logged {
 /// other log and calls no foreign code.
 pub(crate) fn ordered<M: Logged>(
     queue: &Queue,
-    operands: &[(&M, Access)],
+    operands: &[(&Arc<M>, Access)],
     submit: impl FnOnce(&[Event]) -> Result<Event>,
 ) -> Result<Event> {
     ordered_all(queue, operands, |after, _| submit(after))
@@ -55,30 +62,70 @@ pub(crate) fn ordered<M: Logged>(
 /// the last to its second argument, so that the logs record them if a later one fails.
 pub(crate) fn ordered_all<M: Logged>(
     queue: &Queue,
-    operands: &[(&M, Access)],
+    operands: &[(&Arc<M>, Access)],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
-    run(queue, queue.in_order().then(|| queue.id()), operands, submit)
+    run(queue, queue.in_order().then(|| queue.id()), queue.in_order(), operands, submit)
 }
 
 /// As [`ordered_all`], for a `submit` that also uses other queues before it ends with an event of `queue`: no
 /// queue's own order is relied on.
 pub(crate) fn ordered_across<M: Logged>(
     queue: &Queue,
-    operands: &[(&M, Access)],
+    operands: &[(&Arc<M>, Access)],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
-    run(queue, None, operands, submit)
+    run(queue, None, queue.in_order(), operands, submit)
+}
+
+/// As [`ordered_all`], for a `submit` whose commands are on several queues, or on `queue` alone if `is_alone`. It ends
+/// with an event of `queue`.
+pub(crate) fn ordered_as_one<M: Logged>(
+    queue: &Queue,
+    is_alone: bool,
+    operands: &[(&Arc<M>, Access)],
+    submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
+) -> Result<Event> {
+    let in_order = is_alone && queue.in_order();
+    run(queue, in_order.then(|| queue.id()), in_order, operands, submit)
+}
+
+/// Records the commands of `submit` in the capture of this thread.
+#[cold]
+fn record<M: Logged>(
+    recording: &Recording,
+    own: Option<usize>,
+    operands: &[(&Arc<M>, Access)],
+    submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
+) -> Result<Event> {
+    let mut logs: Vec<(usize, Access)> = Vec::new();
+    let mut held = Vec::with_capacity(operands.len());
+    for (memory, access) in operands {
+        memory.each_log(&mut |log| {
+            let log = std::ptr::from_ref(log).addr();
+            match logs.iter_mut().find(|(known, _)| *known == log) {
+                Some((_, all)) => *all = all.and(*access),
+                None => logs.push((log, *access)),
+            }
+        });
+        let range = memory.range();
+        held.push(recording::Operand { memory: (*memory).clone(), range, access: *access });
+    }
+    recording.ordered(own, held, &logs, submit)
 }
 
 fn run<M: Logged>(
     queue: &Queue,
     own: Option<usize>,
-    operands: &[(&M, Access)],
+    orders_itself: bool,
+    operands: &[(&Arc<M>, Access)],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
     checks::submits();
     operands.iter().try_for_each(|(allocation, _)| allocation.check())?;
+    if let Some(recording) = recording::current() {
+        return record(&recording, own, operands, submit);
+    }
     let mut uses: SmallVec<[(&ForkMutex<Log>, Access); 6]> = SmallVec::new();
     for (allocation, access) in operands {
         allocation.each_log(&mut |log| uses.push((log, *access)));
@@ -101,7 +148,7 @@ fn run<M: Logged>(
         log.views.check(*access)?;
         log.access.dependencies(*access, own, &mut wait_for);
     }
-    let unseen = queues_of_other_libraries(queue, &logs);
+    let unseen = queues_of_other_libraries(queue, orders_itself, &logs);
     for other in &unseen {
         let _why = with_reason(Reason::Order);
         wait_for.push(other.barrier(&[])?);
@@ -130,12 +177,15 @@ fn run<M: Logged>(
 
 /// Queues on which another library may be using an operand. Its pending work is unknown to usmq, so usmq's
 /// command is enclosed by two barriers on such a queue; only the command's own in-order queue needs none.
-fn queues_of_other_libraries(queue: &Queue, logs: &[(MutexGuard<'_, Log>, Access)]) -> SmallVec<[Queue; 1]> {
+fn queues_of_other_libraries(
+    queue: &Queue,
+    orders_itself: bool,
+    logs: &[(MutexGuard<'_, Log>, Access)],
+) -> SmallVec<[Queue; 1]> {
     let mut unseen: SmallVec<[Queue; 1]> = SmallVec::new();
     for (log, _) in logs {
         for other in &log.shared_on {
-            let orders_itself = other == queue && queue.in_order();
-            if !orders_itself && !unseen.contains(other) {
+            if !(orders_itself && other == queue) && !unseen.contains(other) {
                 unseen.push(other.clone());
             }
         }

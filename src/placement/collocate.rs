@@ -6,6 +6,7 @@ use crate::device::{Event, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Operand, ordered_across};
 use crate::trace::{Reason, with_default_reason, with_reason};
+use std::sync::Arc;
 
 /// Bytes of one staging buffer. Two of them are in use at once.
 const CHUNK: usize = 2 << 20;
@@ -217,8 +218,8 @@ fn staged(source: &Array, target: &Array) -> Result<()> {
     let chunk = bytes.min(CHUNK);
     let (from, to) = (source.queue(), target.queue());
     let buffers = [
-        Allocation::for_commands(chunk, UsmKind::Host, from)?,
-        Allocation::for_commands(if bytes > chunk { chunk } else { 0 }, UsmKind::Host, from)?,
+        Arc::new(Allocation::for_commands(chunk, UsmKind::Host, from)?),
+        Arc::new(Allocation::for_commands(if bytes > chunk { chunk } else { 0 }, UsmKind::Host, from)?),
     ];
     let [(source_memory, read), (target_memory, write)] = operands(source, target);
     let operands = [

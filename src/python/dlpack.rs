@@ -12,6 +12,7 @@ use crate::interop::dlpack::{
     self, DLManagedTensor, DLManagedTensorVersioned, Destination, Export, ExportedTensor, ForeignTensor,
     Import, Managed, Order,
 };
+use crate::memory::refuse;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
@@ -294,6 +295,7 @@ fn as_buffer_error(py: Python<'_>, error: PyErr) -> PyErr {
 
 /// Waits for the work of a producer that does not accept a queue of usmq.
 fn finish(obj: &Bound<'_, PyAny>) -> PyResult<()> {
+    detach(obj.py(), || refuse(|| "an import from a DLPack producer that takes no queue".to_owned()))?;
     let Some(queue) = obj.getattr_opt("sycl_queue")? else { return Ok(()) };
     match queue_from(&queue)? {
         Some(queue) => Ok(detach(obj.py(), || queue.wait())?),

@@ -26,6 +26,7 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
         Error::Allocation { .. } | Error::HostMemory { .. } => "AllocationError",
         Error::KernelBuild { .. } => "KernelBuildError",
         Error::Launch { .. } => "LaunchError",
+        Error::Capture { .. } => "CaptureError",
         Error::Interop { .. } => "InteropError",
         Error::RuntimeNotFound { .. } => "RuntimeNotFoundError",
         Error::RuntimeConflict { .. } => "RuntimeConflictError",

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// that a profile has their source line; waits use it so that a signal can interrupt them.
 pub(super) fn detach<T: Ungil, F: Ungil + FnOnce() -> T>(py: Python<'_>, f: F) -> T {
     let _at = recorder::with_site(|| caller(py));
+    let _capture = super::capture_scope::enter(py);
     if !has_signals() {
         return py.detach(f);
     }

@@ -8,6 +8,8 @@ mod arrow;
 mod asarray;
 mod buffer;
 mod capsule;
+mod capture;
+mod capture_scope;
 mod classes;
 mod comparison;
 mod context;
@@ -54,6 +56,7 @@ mod core {
         arrow::stream::DeviceStream,
         arrow::view::{ColumnView, TableView},
         asarray::asarray,
+        capture::{Graph, capture},
         classes::{Array, Column, Context, Device, Event, Field, Queue, Table},
         create::{arange, empty, full, ones, zeros},
         cuda::CudaArray,

@@ -170,6 +170,7 @@ pub(super) fn submit<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T
     // Records belong to the thread that calls usmq, so it submits itself while a profile is open.
     if is_contended()
         && !log::on()
+        && !super::capture_scope::is_any_open()
         && not_forked().is_ok()
         && let Some(reserved) = Reserved::get()
     {

@@ -22,6 +22,7 @@ mod arrow_streams;
 mod axpy;
 mod build_script;
 mod builders;
+mod capture;
 mod dlpack;
 mod dtypes;
 mod errors;

@@ -54,6 +54,11 @@ def queues(device: usmq.Device, queue: usmq.Queue) -> None:
     event = queue.barrier(after=[queue.barrier()])
     assert_type(event, usmq.Event)
     assert_type(usmq.Queue(priority="high").priority, Literal["high", "normal", "low"])
+    with usmq.capture(inputs={"x": usmq.zeros(3)}) as graph:
+        assert_type(graph, usmq.Graph)
+    assert_type(graph.replay({"x": usmq.ones(3)}), usmq.Event)
+    assert_type(graph.explain(), str)
+    assert_type(usmq.capture().svg(), str)
     with usmq.Timer(queue) as timer:
         pass
     assert_type(timer.device_s, float)

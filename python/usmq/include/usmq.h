@@ -56,6 +56,7 @@ typedef enum usmq_status {
   USMQ_ERROR_SYCL = 14,              /* an error of the runtime; the text names operation, code and cause */
   USMQ_ERROR_INTERNAL = 15,          /* a bug in usmq */
   USMQ_ERROR_INTERRUPTED = 16,       /* an interrupted wait; only under a Rust caller that requested it */
+  USMQ_ERROR_CAPTURE = 17,           /* a call that is not possible inside a capture of the caller */
 } usmq_status;
 
 /* The USM kind: the location of memory, and its access from host and devices. */

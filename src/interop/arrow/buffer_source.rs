@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::interop::device_ordinal::queue_for;
 use crate::manager::current_queue;
 use crate::memory::try_reserve::try_with_capacity;
-use crate::memory::{Access, Allocation, ForeignOwner, Import, drop_after, ordered_all};
+use crate::memory::{Access, Allocation, ForeignOwner, Import, drop_after, ordered_all, refuse};
 use crate::runtime::interrupt::uninterruptible;
 use crate::trace::{Reason, with_reason};
 use once_cell::sync::OnceCell;
@@ -91,6 +91,7 @@ impl HostSource {
         if bytes == 0 {
             return Ok(Buffer::Absent);
         }
+        refuse(|| "an import of Arrow data from host memory".to_owned())?;
         let array = Array::uninit([bytes], DType::U8, self.kind, &self.queue)?;
         let parts = self.merged(parts)?;
         let _why = with_reason(Reason::Import);

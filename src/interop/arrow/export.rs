@@ -2,6 +2,8 @@
 
 use super::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema, DEVICE_CPU, DEVICE_ONEAPI, Heap};
 use super::column::Column;
+use crate::array::Array;
+use crate::device::recording::suspend;
 use crate::device::{Event, MemoryKind, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
@@ -151,6 +153,8 @@ impl Column {
             return Ok(None);
         }
         self.hand_over()?;
+        // The consumer may wait for the event at once.
+        let _direct = suspend();
         let operands: Vec<Operand<'_>> =
             held.iter().map(|array| (array.allocation(), Access::Read)).collect();
         ordered(self.queue(), &operands, |after| self.queue().barrier(after)).map(Some)
@@ -158,6 +162,9 @@ impl Column {
 
     /// Prepares for memory that the consumer passes back.
     fn hand_over(&self) -> Result<()> {
+        let check =
+            |array: &Array| array.allocation().check_capture(|| format!("an Arrow export of {array}"));
+        self.held().iter().try_for_each(|array| check(array))?;
         self.held().iter().try_for_each(|array| array.shared_allocation().hand_over())
     }
 

@@ -10,7 +10,7 @@ use super::driver::{Handle, Recorded};
 use super::latch::Latch;
 use crate::device::{Event, Queue, UserEvent};
 use crate::error::Result;
-use crate::memory::{Access, Allocation, ForeignOwner, PoisonCell, ordered_across};
+use crate::memory::{Access, Allocation, ForeignOwner, PoisonCell, ordered_across, refuse};
 use crate::runtime::retry;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -60,10 +60,11 @@ struct Job {
 pub(super) fn start(
     direction: Direction,
     remote: Remote,
-    (memory, usm): (&Allocation, usize),
+    (memory, usm): (&Arc<Allocation>, usize),
     bytes: usize,
     queue: &Queue,
 ) -> Result<()> {
+    refuse(|| "a transfer from or to CUDA memory".to_owned())?;
     let device = remote.device.clone();
     let channel = device.channel(queue)?;
     let stream = remote.stream;

@@ -160,6 +160,7 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
     crate::runtime::ensure_usable()?;
     let _span = tracing::debug_span!(target: "usmq", "export", protocol = "DLPack", %array).entered();
     let _why = with_reason(Reason::Export);
+    let _direct = array.outside_capture("__dlpack__")?;
     let own = device_of(array);
     let destination = asked.destination.unwrap_or(own);
     let (array, copied) = match destination.kind {
@@ -210,6 +211,7 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
 /// As [`export`]: a bare tensor has no read-only flag either.
 pub fn lend(array: &Array, order: Order<'_>) -> Result<DLTensor> {
     crate::runtime::ensure_usable()?;
+    let _direct = array.outside_capture("__dlpack__")?;
     let device = device_of(array);
     check_writable(array, "export a copy()")?;
     if device.kind == CPU {

@@ -1,0 +1,155 @@
+//! Commands of one context that are submitted together, each time with other pointers: as a prepared list, or as an
+//! executable SYCL graph.
+
+use super::recording::Work;
+use super::{Context, Device, Event, Queue};
+use crate::error::{During, Error, Result};
+use crate::ffi::{self, CommandKind, KernelArgKind, ListPlace, PlainCommand};
+use crate::runtime::Handle;
+use crate::trace::{Kind, Label, recorder};
+use std::sync::Arc;
+
+/// A command of a list. Its pointers are numbers.
+pub(crate) struct Listed<'a> {
+    pub queue: &'a Queue,
+    pub work: &'a Work,
+    /// The commands before it that its queue does not order, by number.
+    pub after: &'a [u32],
+    /// Whether it comes after no other command of the list.
+    pub is_first: bool,
+}
+
+/// The prepared list.
+pub(crate) struct CommandList {
+    raw: Handle<ffi::CommandList>,
+    /// The queue of the event that ends a submission.
+    queue: Queue,
+    name: Arc<str>,
+}
+
+impl CommandList {
+    /// `ends`: the commands, besides the last one, that no other follows. The last command is one of those, too.
+    pub(crate) fn new(commands: &[Listed<'_>], ends: &[u32], queue: &Queue) -> Result<Self> {
+        const DURING: &str = "preparing the commands of a capture";
+        let mut list = ffi::list_new().during(DURING)?;
+        for Listed { queue, work, after, is_first } in commands {
+            let queue = queue.raw()?;
+            let place = ListPlace { after, is_first: *is_first };
+            let plain = |kind, target: &usize, source: &usize, bytes: &usize, value| PlainCommand {
+                kind,
+                target: *target,
+                source: *source,
+                bytes: *bytes,
+                value,
+            };
+            let command = match work {
+                Work::Launch { program, extents, args } => {
+                    let kernel = program.raw()?;
+                    ffi::list_add_launch(list.pin_mut(), queue, kernel, extents, args, args.more(), place)
+                        .during(DURING)?;
+                    continue;
+                }
+                Work::Barrier => plain(CommandKind::Barrier, &0, &0, &0, 0),
+                Work::Copy { target, source, bytes } => plain(CommandKind::Copy, target, source, bytes, 0),
+                Work::Fill { target, value, bytes } => {
+                    plain(CommandKind::Fill, target, &0, bytes, i32::from(*value))
+                }
+                Work::Prefetch { pointer, bytes } => plain(CommandKind::Prefetch, pointer, &0, bytes, 0),
+                Work::Advise { pointer, bytes, advice } => {
+                    plain(CommandKind::Advise, pointer, &0, bytes, *advice)
+                }
+            };
+            ffi::list_add(list.pin_mut(), queue, &command, place).during(DURING)?;
+        }
+        ffi::list_end(list.pin_mut(), ends).during(DURING)?;
+        Ok(Self { raw: Handle::new(list), queue: queue.clone(), name: Arc::from("replay") })
+    }
+
+    /// Submits the commands after the events. An event that is returned beside an error completes after the commands
+    /// that were submitted.
+    ///
+    /// # Safety
+    /// The memory at the pointers is as each command needs it until the event completes, and the arguments match the
+    /// kernels.
+    pub(crate) unsafe fn submit(
+        &self,
+        pointers: &[usize],
+        after: &[Event],
+        sent: &mut Vec<Event>,
+    ) -> Result<Event> {
+        let begun = recorder::begin();
+        let list = self.queue.wait_list(after)?;
+        let mut failure = String::new();
+        // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
+        let raw = unsafe { ffi::list_submit(self.raw.get()?, pointers, &list.addresses, &mut failure) };
+        let event = Event::new(raw.during("replaying the commands of a capture")?, &self.queue);
+        recorder::command(begun, self.label(), &event, after);
+        if failure.is_empty() {
+            return Ok(event);
+        }
+        sent.push(event);
+        Err(Error::from_text("replaying the commands of a capture", &failure))
+    }
+
+    fn label(&self) -> Label<'_> {
+        Label { kind: Kind::Kernel, name: Some(&self.name), bytes: 0 }
+    }
+}
+
+/// The commands of a list as an executable graph, with fixed pointers.
+pub(crate) struct SyclGraph {
+    raw: Handle<ffi::SyclGraph>,
+    queue: Queue,
+    name: Arc<str>,
+}
+
+impl SyclGraph {
+    /// `edges`: pairs of commands, by number, of which the second follows the first.
+    pub(crate) fn new(
+        list: &CommandList,
+        (context, device): (&Context, &Device),
+        pointers: &[usize],
+        edges: &[u32],
+    ) -> Result<Self> {
+        let raw = ffi::graph_new(list.raw.get()?, context.raw()?, device.raw()?, pointers, edges);
+        let raw = raw.during("making a SYCL graph of a capture")?;
+        Ok(Self {
+            raw: Handle::new(raw),
+            queue: list.queue.clone(),
+            name: Arc::from("replay of a SYCL graph"),
+        })
+    }
+
+    /// Submits the graph after the events. One thread at a time may call this.
+    ///
+    /// # Safety
+    /// As [`CommandList::submit`].
+    pub(crate) unsafe fn submit(&self, after: &[Event]) -> Result<Event> {
+        let begun = recorder::begin();
+        let list = self.queue.wait_list(after)?;
+        // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
+        let raw = unsafe { ffi::graph_submit(self.raw.get()?, self.queue.raw()?, &list.addresses) };
+        let event = Event::new(raw.during("replaying a SYCL graph")?, &self.queue);
+        recorder::command(
+            begun,
+            Label { kind: Kind::Kernel, name: Some(&self.name), bytes: 0 },
+            &event,
+            after,
+        );
+        Ok(event)
+    }
+}
+
+/// Calls `each` with every pointer of a command.
+pub(crate) fn each_pointer(work: &mut Work, mut each: impl FnMut(&mut usize) -> Result<()>) -> Result<()> {
+    match work {
+        Work::Barrier => Ok(()),
+        Work::Copy { target, source, .. } => each(target).and_then(|()| each(source)),
+        Work::Fill { target, .. } => each(target),
+        Work::Prefetch { pointer, .. } | Work::Advise { pointer, .. } => each(pointer),
+        Work::Launch { args, .. } => args
+            .iter_mut()
+            .filter(|arg| arg.kind == KernelArgKind::Pointer)
+            .try_for_each(|arg| each(&mut arg.value)),
+    }
+}

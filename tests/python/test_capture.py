@@ -1,0 +1,373 @@
+"""Replays of captures equal direct work, also beside dpnp; calls that need results at once fail."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+
+import dpnp
+import numpy as np
+import pytest
+import usmq
+
+SIZE = 24
+
+
+@pytest.fixture(scope="module")
+def add() -> usmq.Elementwise:
+    return usmq.elementwise("const float *x, float *y", "y[i] += x[i]")
+
+
+@pytest.fixture(scope="module")
+def step() -> usmq.Elementwise:
+    return usmq.elementwise("unsigned int *x", "x[i] = x[i] * 1664525u + 1013904223u")
+
+
+@pytest.fixture(scope="module")
+def fold() -> usmq.Elementwise:
+    return usmq.elementwise("const unsigned int *x, unsigned int *y", "y[i] = y[i] * 31u + x[i]")
+
+
+def test_replays_run_what_the_block_recorded(add: usmq.Elementwise) -> None:
+    x, y = usmq.ones(4, "f4"), usmq.zeros(4, "f4")
+    with usmq.capture(inputs={"x": x}) as graph:
+        for _ in range(3):
+            add(x, y)
+    assert y.tolist() == [0.0] * 4
+    graph.replay().wait()
+    assert y.tolist() == [3.0] * 4
+    event = graph.replay({"x": usmq.full(4, 10, "f4")})
+    assert event.wait() is None
+    assert y.tolist() == [33.0] * 4
+    assert "3 commands in 1 part" in repr(graph)
+    assert graph.explain().startswith('graph of 3 commands in 1 part\ninput "x"')
+    assert graph.svg() == graph._repr_svg_()
+    assert graph.svg().startswith("<svg ")
+
+
+def test_typed_kernels_and_kernels_from_source_are_recorded() -> None:
+    source = """
+    #include <usmq/kernel.h>
+    USMQ_KERNEL(1) void scale(float a, const float *x, float *y) {
+      y[global_id(0)] = a * x[global_id(0)];
+    }
+    """
+    scale = usmq.Kernel.from_sycl(source, "scale")
+    x, y = usmq.arange(5, dtype="f4"), usmq.empty(5, "f4")
+    with usmq.capture() as graph:
+        scale(5, 2.0, x, y)
+        z = y.astype("i4")
+    y.copy_from(np.zeros(5, "f4"))
+    graph.replay()
+    assert z.tolist() == [0, 2, 4, 6, 8]
+
+
+def test_host_values_are_those_of_the_block(add: usmq.Elementwise) -> None:
+    y = usmq.zeros(3, "f4")
+    values = np.array([1, 2, 3], "f4")
+    with usmq.capture() as graph:
+        x = usmq.asarray(values)
+        add(x, y)
+    values[:] = 0
+    graph.replay()
+    graph.replay()
+    assert y.tolist() == [2.0, 4.0, 6.0]
+
+
+def programs(seed: int, count: int) -> list[tuple[str, int, int]]:
+    chosen = random.Random(seed)
+    names = ("step", "fold", "assign", "view", "reverse", "cast", "fill", "move")
+    return [
+        (chosen.choice(names), chosen.randrange(count), chosen.randrange(count))
+        for _ in range(chosen.randrange(1, 20))
+    ]
+
+
+def run(
+    program: list[tuple[str, int, int]],
+    arrays: list[usmq.Array],
+    step: usmq.Elementwise,
+    fold: usmq.Elementwise,
+) -> None:
+    for name, i, j in program:
+        x, y = arrays[i], arrays[j]
+        near = usmq.collocate(x, like=y)
+        if name == "step":
+            step(x)
+        elif name == "fold" and i != j:
+            fold(near, y)
+        elif name == "assign":
+            y.copy_from(near)
+        elif name == "view":
+            x[: SIZE // 2].copy_from(x[SIZE // 2 :])
+        elif name == "reverse":
+            y.copy_from(usmq.collocate(x[::-1], like=y))
+        elif name == "cast":
+            y.copy_from(near.astype("u8").astype("u4"))
+        elif name == "fill":
+            x[::3].copy_from(usmq.full(SIZE // 3, 7, "u4", queue=x.queue))
+        elif name == "move":
+            copy = near.copy()
+            step(copy)
+            y.copy_from(copy)
+
+
+def homes() -> list[usmq.Queue]:
+    """A queue of each device, an out-of-order queue, and one of another context."""
+    first = usmq.devices()[0]
+    queues = [usmq.Queue(device) for device in usmq.devices()[:2]]
+    queues.append(usmq.Queue(first, in_order=False))
+    queues.append(usmq.Queue(first, context=usmq.Context([first])))
+    return queues
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_replays_of_random_programs_equal_direct_work(
+    seed: int, step: usmq.Elementwise, fold: usmq.Elementwise
+) -> None:
+    chosen, queues = random.Random(seed), homes()
+    places = [chosen.choice(queues) for _ in range(3)]
+
+    def fresh() -> list[usmq.Array]:
+        values = [np.arange(SIZE, dtype="u4") + 100 * k for k in range(len(places))]
+        return [
+            usmq.asarray(value, queue=queue) for value, queue in zip(values, places, strict=True)
+        ]
+
+    direct, replayed = fresh(), fresh()
+    program = programs(seed, len(places))
+    with usmq.capture() as graph:
+        run(program, replayed, step, fold)
+    for round_ in range(50):
+        run(program, direct, step, fold)
+        graph.replay()
+        if round_ % 9 == 4:
+            between = programs(1000 * seed + round_, len(places))[:3]
+            run(between, direct, step, fold)
+            run(between, replayed, step, fold)
+    for one, other in zip(direct, replayed, strict=True):
+        assert one.tolist() == other.tolist(), (program, graph.explain())
+
+
+def test_replays_are_ordered_with_dpnp_on_the_same_arrays(add: usmq.Elementwise) -> None:
+    y = dpnp.zeros(SIZE, dtype="f4")
+    x = usmq.ones(SIZE, "f4", queue=y.sycl_queue)
+    with usmq.capture() as graph:
+        add(x, y)
+        add(x, y)
+    expected = np.zeros(SIZE, "f4")
+    for k in range(60):
+        graph.replay()
+        y *= 0.5
+        y += k
+        expected = (expected + 2) * np.float32(0.5) + np.float32(k)
+    assert dpnp.asnumpy(y).tolist() == expected.tolist()
+
+
+def reads(y: usmq.Array) -> list[tuple[str, Callable[[], object]]]:
+    return [
+        ("tolist", y.tolist),
+        ("to_numpy", y.to_numpy),
+        ("item", lambda: y[0].item()),
+        (r"wait\(\)", y.wait),
+        ("a wait for queue", y.queue.wait),
+        ("__dlpack__", lambda: np.from_dlpack(y)),
+        ("__sycl_usm_array_interface__", lambda: y.__sycl_usm_array_interface__),
+        ("__dlpack__", lambda: y.__dlpack__()),
+        ("Arrow", lambda: y.__arrow_c_device_array__()),
+        ("export", lambda: memoryview(y)),
+        ("inside a capture", lambda: usmq.capture().__enter__()),
+    ]
+
+
+@pytest.mark.parametrize("number", range(11))
+def test_calls_that_need_results_at_once_are_errors(number: int) -> None:
+    y = usmq.zeros(4, "f4", usm_type="shared")
+    with usmq.capture() as graph:
+        y.copy_from(usmq.ones(4, "f4", queue=y.queue))
+        name, call = reads(y)[number]
+        with pytest.raises(usmq.CaptureError, match=name):
+            call()
+        # Debuggers need a text, so the error takes the place of the values.
+        assert "a read by the host" in repr(y)
+    graph.replay()
+    assert y.tolist() == [1.0] * 4
+
+
+def test_recorded_events_and_host_arguments_are_errors(add: usmq.Elementwise) -> None:
+    x, y = usmq.ones(4, "f4"), usmq.zeros(4, "f4")
+    with usmq.capture() as graph:
+        event = add(x, y)
+        with pytest.raises(usmq.CaptureError, match="event that replay"):
+            event.wait()
+        with pytest.raises(usmq.CaptureError, match="host memory"):
+            add(np.ones(4, "f4"), y)
+        with pytest.raises(usmq.CaptureError, match=r"replay\(\)"):
+            other.replay()
+    with pytest.raises(usmq.CaptureError, match="event that replay"):
+        event.wait()
+    graph.replay()
+    assert y.tolist() == [1.0] * 4
+
+
+with usmq.capture() as other:
+    pass
+
+
+def test_an_exception_discards_the_capture(add: usmq.Elementwise) -> None:
+    x, y = usmq.ones(4, "f4"), usmq.zeros(4, "f4")
+    graph = usmq.capture()
+
+    def fail() -> None:
+        with graph:
+            add(x, y)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    with pytest.raises(ValueError, match="discarded"):
+        graph.replay()
+    with pytest.raises(RuntimeError, match="captures once"):
+        graph.__enter__()
+    with pytest.raises(ValueError, match="with block"):
+        usmq.capture().replay()
+    add(x, y)
+    assert y.tolist() == [1.0] * 4
+
+
+def test_wrong_inputs_are_errors(add: usmq.Elementwise) -> None:
+    x, y = usmq.ones(4, "f4"), usmq.zeros(4, "f4")
+    with usmq.capture(inputs={"x": x}) as graph:
+        add(x, y)
+    for error, inputs in (
+        (TypeError, {"x": usmq.ones(4, "f8")}),
+        (ValueError, {"x": usmq.ones(5, "f4")}),
+        (ValueError, {"x": usmq.ones(8, "f4")[::2]}),
+        (ValueError, {"x": y}),
+        (ValueError, {"z": x}),
+        (TypeError, {"x": np.ones(4, "f4")}),
+        (usmq.PlacementError, {"x": usmq.ones(4, "f4", usm_type="shared")}),
+    ):
+        with pytest.raises(error):
+            graph.replay(inputs)
+    for wrong in (3, {1: x}, {"x": 3}):
+        with pytest.raises(TypeError):
+            usmq.capture(inputs=wrong)  # type: ignore[arg-type]
+    assert y.tolist() == [0.0] * 4
+
+
+def test_a_dpnp_array_can_be_an_input(add: usmq.Elementwise) -> None:
+    x = dpnp.ones(4, dtype="f4")
+    y = usmq.zeros(4, "f4", queue=x.sycl_queue)
+    with usmq.capture(inputs={"x": x}) as graph:
+        add(x, y)
+    graph.replay({"x": dpnp.full(4, 3, dtype="f4")})
+    graph.replay()
+    assert y.tolist() == [4.0] * 4
+
+
+def test_each_thread_and_task_captures_for_itself(add: usmq.Elementwise) -> None:
+    x = usmq.ones(4, "f4")
+    targets = [usmq.zeros(4, "f4") for _ in range(3)]
+    barrier = threading.Barrier(3)
+
+    def capture(y: usmq.Array) -> None:
+        for _ in range(10):
+            barrier.wait()
+            with usmq.capture() as graph:
+                add(x, y)
+                add(x, y)
+            graph.replay()
+
+    def direct(y: usmq.Array) -> None:
+        for _ in range(10):
+            barrier.wait()
+            add(x, y)
+
+    threads = [
+        threading.Thread(target=f, args=(y,))
+        for f, y in zip((capture, capture, direct), targets, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [y.tolist() for y in targets] == [[20.0] * 4, [20.0] * 4, [10.0] * 4]
+
+    async def inside(y: usmq.Array) -> usmq.Graph:
+        with usmq.capture() as graph:
+            await asyncio.sleep(0)
+            add(x, y)
+            await asyncio.sleep(0)
+        return graph
+
+    async def beside(y: usmq.Array) -> None:
+        for _ in range(3):
+            add(x, y)
+            await asyncio.sleep(0)
+
+    async def both() -> usmq.Graph:
+        graph, _ = await asyncio.gather(inside(targets[0]), beside(targets[2]))
+        return graph
+
+    graph = asyncio.run(both())
+    assert targets[0].tolist() == [20.0] * 4
+    assert targets[2].tolist() == [13.0] * 4
+    graph.replay().wait()
+    assert targets[0].tolist() == [21.0] * 4
+
+
+def test_threads_replay_one_graph(add: usmq.Elementwise) -> None:
+    x, y = usmq.ones(64, "f4"), usmq.zeros(64, "f4")
+    with usmq.capture() as graph:
+        add(x, y)
+        add(x, y)
+
+    def replay() -> None:
+        for _ in range(100):
+            graph.replay()
+
+    threads = [threading.Thread(target=replay) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert y.tolist() == [800.0] * 64
+
+
+def test_a_graph_outlives_its_arrays_and_its_replays_outlive_it(step: usmq.Elementwise) -> None:
+    result = usmq.zeros(SIZE, "u4")
+    start = usmq.arange(SIZE, dtype="u4")
+    with usmq.capture() as graph:
+        copy = start.copy()
+        step(copy)
+        result.copy_from(copy)
+    del start, copy
+    # Memory that the graph did not hold would be reused here.
+    others = [usmq.full(SIZE, 9, "u4") for _ in range(8)]
+    for _ in range(20):
+        graph.replay()
+    del graph
+    others += [usmq.full(SIZE, 9, "u4") for _ in range(8)]
+    expected = (np.arange(SIZE, dtype="u4") * np.uint32(1664525)) + np.uint32(1013904223)
+    assert result.tolist() == expected.tolist()
+
+
+def test_imports_need_a_queue_inside_a_capture(add: usmq.Elementwise) -> None:
+    x, y = dpnp.ones(4, dtype="f4"), usmq.zeros(4, "f4")
+
+    class Bare:
+        """Memory of dpnp that names its context only."""
+
+        __sycl_usm_array_interface__ = x.__sycl_usm_array_interface__ | {
+            "syclobj": x.sycl_queue.sycl_context
+        }
+
+    with usmq.capture() as graph:
+        with pytest.raises(usmq.CaptureError, match="without a queue"):
+            usmq.asarray(Bare())
+        add(usmq.collocate(x, like=y), y)
+    graph.replay()
+    assert y.tolist() == [1.0] * 4
