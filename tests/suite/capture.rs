@@ -238,7 +238,7 @@ fn wrong_inputs_are_errors() -> Result<()> {
     assert_eq!(y.to_vec::<f32>()?, [0.0; 4], "a refused replay runs nothing");
     for elsewhere in queues_elsewhere(x.queue())? {
         let there = with_queue(&elsewhere, || Array::full(4, 1f32))?;
-        assert!(matches!(replay(&there), Err(Error::Placement(_))));
+        assert!(matches!(replay(&there), Err(Error::Placement { .. })));
     }
     let twice = capture_with(&[("a", &x), ("a", &y)], || Ok(()));
     assert!(matches!(twice, Err(Error::Value { message: text, .. }) if text.contains("name \"a\"")));
@@ -315,7 +315,7 @@ fn a_failed_capture_runs_nothing_and_leaves_the_arrays_usable() -> Result<()> {
     let y = Array::full(4, 2f32)?;
     let failed = capture(|| -> Result<()> {
         y.fill(7f32)?;
-        Err(Error::Value("stop".to_owned()))
+        Err(Error::value("stop"))
     });
     assert!(matches!(failed, Err(Error::Value { message: text, .. }) if text == "stop"));
     assert_eq!(y.to_vec::<f32>()?, [2.0; 4]);
