@@ -64,6 +64,7 @@ public:
     rows_["rust.long_kernel"] = [this](std::size_t count) { return time(count, [&] { launch_long().wait(); }); };
     rows_["profile.off_wait"] = rows_["rust.launch_wait"];
     rows_["profile.off_throughput"] = rows_["rust.launch_throughput"];
+    rows_["py.small_program_cpp"] = [this](std::size_t count) { return time(count, [&] { small_program(); }); };
     rows_["rust.copy_4k_wait"] = [this](std::size_t count) {
       return time(count, [&] { queue_.memcpy(y_, x_, kSmall).wait(); });
     };
@@ -126,6 +127,26 @@ private:
       last = graph.add([&](sycl::handler &handler) { set_launch(handler); }, {exp::property::node::depends_on(last)});
     }
     return graph.finalize();
+  }
+
+  // Allocates, fills, launches twice, reads.
+  void small_program() {
+    const std::size_t bytes = kItems * sizeof(float);
+    auto *x = sycl::malloc_device<float>(kItems, queue_), *y = sycl::malloc_device<float>(kItems, queue_);
+    std::vector<float> result(kItems);
+    queue_.fill(x, 1.0f, kItems);
+    for (int i = 0; i < 2; ++i) {
+      queue_.submit([&](sycl::handler &handler) {
+        handler.set_arg(0, 2.0f);
+        handler.set_arg(1, x);
+        handler.set_arg(2, y);
+        handler.set_arg(3, kItems);
+        handler.parallel_for(sycl::range<1>(kItems), axpy_);
+      });
+    }
+    queue_.memcpy(result.data(), y, bytes).wait();
+    sycl::free(x, queue_);
+    sycl::free(y, queue_);
   }
 
   sycl::event launch_long() {

@@ -29,7 +29,7 @@ TARGET = ROOT / "target"
 # The environment of the interpreter: all programs use its libsycl.
 PREFIX = Path(sys.prefix)
 SECOND_RUNTIME = ROOT / ".venv-ocl2" / "lib" / "libintelocl.so"
-NANOSECONDS = {"ns": 1, "us": 1e3, "ms": 1e6}
+NANOSECONDS = {"ns": 1, "us": 1e3, "ms": 1e6, "B": 1}
 
 
 @dataclass
@@ -76,6 +76,9 @@ def rows() -> list[Row]:
 
     def replay(name: str, count: int, target: float, peer_name: str, side: str) -> Row:
         return Row(f"replay.{name}", "us", count, target, peer_name, side, "cpp")
+
+    def task(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
+        return Row(name, unit, count, target, peer_name, "task", "task")
 
     free = "C++ malloc_device + free"
     memory = "dpctl MemoryUSMDevice"
@@ -127,6 +130,18 @@ def rows() -> list[Row]:
         arrow("usm_to_host", "ms", 1, 1.11, "numpy.copyto into warm USM, 1 GiB"),
         host("in_place", 0.5, "asarray + the same kernel, 256 MiB of numpy"),
         host("from_arrow_chunks", 1.3, "one chunk instead of 40, 256 MiB"),
+        task("py.asarray_list", "us", 200, 1.0, "dpnp.asarray of 1000 numbers"),
+        task("py.to_numpy_4k", "us", 1000, 1.0, "dpnp.asnumpy of 4 KiB"),
+        task("py.small_program", "us", 500, 1.0, "dpnp: allocate, fill, two kernels, read"),
+        Row(
+            "py.small_program_cpp", "us", 500, 1.5, "the same in C++, without pools", "task", "cpp"
+        ),
+        task("py.many_arrays", "ns", 20_000, 1.1, "10 live arrays, 100,000 here"),
+        Row("order.many_queues", "us", 6400, 1.2, "launches on 2 queues, 64 here", "rust", "rust"),
+        task("py.foreign_queues", "us", 1000, 1.2, "2 foreign queues, 2,000 here"),
+        task("from_arrow.strings", "ms", 1, 1.3, "numpy.copyto of the same bytes into warm USM"),
+        Row("memory.overhead", "B", 1, 1.0, "bytes per live dpnp.tensor array", "task", "task", 3),
+        Row("import.cold", "ms", 1, 1.0, "import dpctl, files not in memory", "task", "task", 7),
         dask("transfer", "ms", 1, 1.1, "256 MiB of numpy between two workers"),
         dask("task", "us", 500, 1.05, "a task of the same graph on numpy"),
         dask("flights", "ms", 1, None, "1 worker, 2 here"),
@@ -215,6 +230,8 @@ def programs(wanted: set[str]) -> dict[str, Program]:
         started["host"] = Program([*python, "host"], base)
     if "collocate" in wanted:
         started["collocate"] = Program([*python, "collocate"], two)
+    if "task" in wanted:
+        started["task"] = Program([sys.executable, str(BENCHES / "program_rows.py")], base)
     if "dask" in wanted:
         started["dask"] = Program([sys.executable, str(BENCHES / "dask_rows.py")], two)
     return started

@@ -130,6 +130,7 @@ impl Bench {
             "rust.copy_64m" => time(count, || copy(&self.large)),
             "replay.rust_chain10" | "replay.graph" => time(count, || Ok(self.graph.replay()?.wait()?)),
             "rust.two_queue_chain" => Ok(time(count / HOPS, || self.chain())? / HOPS as f64),
+            "order.many_queues" => self.many_queues(if side == "usmq" { 64 } else { 2 }, count),
             "rust.threads" => self.threads(if side == "usmq" { 2 } else { 1 }, count),
             _ => match row.strip_prefix("rust.alloc_free.") {
                 Some(bytes) => self.alloc_free(bytes.parse()?, count),
@@ -191,6 +192,24 @@ impl Bench {
             running.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?).collect()
         });
         Ok(times?.iter().sum::<f64>() / threads as f64)
+    }
+
+    /// Launches on queues of one context in turn, each with arrays of its own.
+    fn many_queues(&self, queues: usize, count: usize) -> Result<f64, Failure> {
+        let arrays = |_| -> usmq::Result<[Array; 2]> {
+            let queue = Queue::builder(&self.queue).uncached().build()?;
+            let zeros = || Array::builder::<f32>(ITEMS).queue(&queue).zeroed().build();
+            Ok([zeros()?, zeros()?])
+        };
+        let arrays = (0..queues).map(arrays).collect::<usmq::Result<Vec<_>>>()?;
+        let seconds = time(count / queues, || {
+            for [x, y] in &arrays {
+                self.launch(x, y)?;
+            }
+            Ok(())
+        })?;
+        arrays.iter().try_for_each(|[_, y]| y.wait())?;
+        Ok(seconds / queues as f64)
     }
 
     fn alloc_launch_free(&self, count: usize) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 // Queues and the commands without a kernel: barrier, copy, fill with a byte.
 #include "usmq/src/ffi.rs.h"
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_map>
 
@@ -30,8 +31,11 @@ class ErrorStores {
 public:
   std::shared_ptr<ErrorStore> of(const sycl::queue &queue, std::shared_ptr<ErrorStore> fresh) {
     std::lock_guard<std::mutex> guard(lock_);
-    for (auto known = stores_.begin(); known != stores_.end();) {
-      known = known->second.expired() ? stores_.erase(known) : std::next(known);
+    if (stores_.size() >= crowded_) {
+      for (auto known = stores_.begin(); known != stores_.end();) {
+        known = known->second.expired() ? stores_.erase(known) : std::next(known);
+      }
+      crowded_ = std::max(kFew, 2 * stores_.size());
     }
     // A queue keeps its store alive, so the store of a destroyed queue has expired before another queue takes its
     // place.
@@ -44,8 +48,12 @@ public:
   }
 
 private:
+  static constexpr std::size_t kFew = 64;
+
   std::mutex lock_;
   std::unordered_map<std::size_t, std::weak_ptr<ErrorStore>> stores_;
+  // At this size, entries of destroyed queues are removed, so that the cost of a queue does not grow with their number.
+  std::size_t crowded_ = kFew;
 };
 
 std::shared_ptr<ErrorStore> errors_of(const sycl::queue &queue, std::shared_ptr<ErrorStore> fresh) {

@@ -473,7 +473,12 @@ fn remember(queue: &Raw) {
     runtime::exit::finish_with(finish_work);
     // A forked child does not wait at exit.
     if let Ok(mut ours) = OURS.lock() {
-        ours.retain(|queue| queue.strong_count() > 0);
+        // When it is full only, so that the cost of a queue does not grow with their number.
+        if ours.len() == ours.capacity() {
+            ours.retain(|queue| queue.strong_count() > 0);
+            let room = ours.len().max(8);
+            ours.reserve(room);
+        }
         ours.push(Arc::downgrade(queue));
     }
 }
