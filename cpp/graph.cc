@@ -31,37 +31,33 @@ CommandList::~CommandList() = default;
 
 std::unique_ptr<CommandList> list_new() { return std::make_unique<CommandList>(); }
 
-namespace {
-
-void add(CommandList &list, CommandList::Command command, rust::Slice<const std::uint32_t> after, bool is_first) {
-  command.after.assign(after.begin(), after.end());
-  command.is_first = is_first;
-  list.has_names = list.has_names || !after.empty();
-  list.commands.push_back(std::move(command));
-}
-
-} // namespace
-
 void list_add_launch(CommandList &list, const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
                      const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
-                     rust::Slice<const KernelArg> args, rust::Slice<const std::uint32_t> after, bool is_first) {
+                     rust::Slice<const KernelArg> args) {
   CommandList::Command command(queue, CommandKind::Launch);
   command.kernel = kernel;
   command.dimensions = dimensions;
   command.global = global;
   command.local = local;
   command.args.assign(args.begin(), args.end());
-  add(list, std::move(command), after, is_first);
+  list.commands.push_back(std::move(command));
 }
 
 void list_add(CommandList &list, const Queue &queue, CommandKind kind, std::size_t target, std::size_t source,
-              std::size_t bytes, std::int32_t value, rust::Slice<const std::uint32_t> after, bool is_first) {
+              std::size_t bytes, std::int32_t value) {
   CommandList::Command command(queue, kind);
   command.target = target;
   command.source = source;
   command.bytes = bytes;
   command.value = value;
-  add(list, std::move(command), after, is_first);
+  list.commands.push_back(std::move(command));
+}
+
+void list_order(CommandList &list, rust::Slice<const std::uint32_t> after, bool is_first) {
+  CommandList::Command &command = list.commands.back();
+  command.after.assign(after.begin(), after.end());
+  command.is_first = is_first;
+  list.has_names = list.has_names || !after.empty();
 }
 
 void list_end(CommandList &list, rust::Slice<const std::uint32_t> ends) {

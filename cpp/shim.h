@@ -215,9 +215,10 @@ void start_kernel(sycl::handler &handler, const Kernel &kernel, std::uint32_t di
 std::unique_ptr<CommandList> list_new();
 void list_add_launch(CommandList &list, const Queue &queue, const Kernel &kernel, std::uint32_t dimensions,
                      const std::array<std::size_t, 3> &global, const std::array<std::size_t, 3> &local,
-                     rust::Slice<const KernelArg> args, rust::Slice<const std::uint32_t> after, bool is_first);
+                     rust::Slice<const KernelArg> args);
 void list_add(CommandList &list, const Queue &queue, CommandKind kind, std::size_t target, std::size_t source,
-              std::size_t bytes, std::int32_t value, rust::Slice<const std::uint32_t> after, bool is_first);
+              std::size_t bytes, std::int32_t value);
+void list_order(CommandList &list, rust::Slice<const std::uint32_t> after, bool is_first);
 void list_end(CommandList &list, rust::Slice<const std::uint32_t> ends);
 std::unique_ptr<Event> list_submit(const CommandList &list, rust::Slice<const std::size_t> pointers,
                                    rust::Slice<const std::size_t> after, rust::String &failure);

@@ -43,7 +43,7 @@ struct Unavailable {
   X(queue_in_order) X(queue_profiling) X(queue_priority) X(queue_join) X(queue_flush) X(queue_wait) X(queue_raise_errors) X(queue_raise_stored)        \
   X(queue_store_error)                                                                                                \
   X(queue_barrier) X(queue_memcpy) X(queue_memset) X(queue_prefetch) X(queue_mem_advise) X(queue_launch)                                                    \
-  X(list_new) X(list_add_launch) X(list_add) X(list_end) X(list_submit) X(graph_new) X(graph_submit)                  \
+  X(list_new) X(list_add_launch) X(list_add) X(list_order) X(list_end) X(list_submit) X(graph_new) X(graph_submit)                  \
   X(user_event_new) X(user_event_event) X(user_event_signal)                                                                     \
   X(event_address) X(event_status) X(event_wait) X(event_join) X(event_profiling)                       \
   X(usm_range) X(usm_kind) X(usm_device) X(usm_device_of_driver)                                                                                           \

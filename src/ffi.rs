@@ -301,8 +301,7 @@ pub(crate) mod bridge {
         ) -> Result<UniquePtr<Event>>;
 
         fn list_new() -> Result<UniquePtr<CommandList>>;
-        /// The value of a pointer among the arguments is its number in `pointers` of the submission. `after`: the
-        /// commands before this one, by number, that the queue does not order. `is_first`: it follows no command.
+        /// The value of a pointer among the arguments is its number in `pointers` of the submission.
         fn list_add_launch(
             list: Pin<&mut CommandList>,
             queue: &Queue,
@@ -311,8 +310,6 @@ pub(crate) mod bridge {
             global: &[usize; 3],
             local: &[usize; 3],
             args: &[KernelArg],
-            after: &[u32],
-            is_first: bool,
         ) -> Result<()>;
         /// As `list_add_launch`, for other commands; target and source are numbers, too.
         fn list_add(
@@ -323,9 +320,10 @@ pub(crate) mod bridge {
             source: usize,
             bytes: usize,
             value: i32,
-            after: &[u32],
-            is_first: bool,
         ) -> Result<()>;
+        /// The order of the last command. `after`: the commands before it, by number, that its queue does not order.
+        /// `is_first`: it follows no command.
+        fn list_order(list: Pin<&mut CommandList>, after: &[u32], is_first: bool) -> Result<()>;
         /// The commands, besides the last one, that no other command follows.
         fn list_end(list: Pin<&mut CommandList>, ends: &[u32]) -> Result<()>;
         /// Returns an event that completes after all commands. If a command fails after others were submitted, waits

@@ -35,36 +35,27 @@ impl CommandList {
         let mut list = ffi::list_new().during(DURING)?;
         for Listed { queue, work, after, is_first } in commands {
             let queue = queue.raw()?;
-            let (kind, target, source, bytes, value) = match work {
+            let mut add = |kind, target: usize, source: usize, bytes: usize, value: i32| {
+                ffi::list_add(list.pin_mut(), queue, kind, target, source, bytes, value)
+            };
+            let added = match work {
                 Work::Launch { program, extents, args } => {
                     let Extents { dimensions, global, local } = extents;
                     let kernel = program.raw()?;
-                    ffi::list_add_launch(
-                        list.pin_mut(),
-                        queue,
-                        kernel,
-                        *dimensions,
-                        global,
-                        local,
-                        args,
-                        after,
-                        *is_first,
-                    )
-                    .during(DURING)?;
-                    continue;
+                    ffi::list_add_launch(list.pin_mut(), queue, kernel, *dimensions, global, local, args)
                 }
-                Work::Barrier => (CommandKind::Barrier, 0, 0, 0, 0),
-                Work::Copy { target, source, bytes } => (CommandKind::Copy, *target, *source, *bytes, 0),
+                Work::Barrier => add(CommandKind::Barrier, 0, 0, 0, 0),
+                Work::Copy { target, source, bytes } => add(CommandKind::Copy, *target, *source, *bytes, 0),
                 Work::Fill { target, value, bytes } => {
-                    (CommandKind::Fill, *target, 0, *bytes, i32::from(*value))
+                    add(CommandKind::Fill, *target, 0, *bytes, i32::from(*value))
                 }
-                Work::Prefetch { pointer, bytes } => (CommandKind::Prefetch, *pointer, 0, *bytes, 0),
+                Work::Prefetch { pointer, bytes } => add(CommandKind::Prefetch, *pointer, 0, *bytes, 0),
                 Work::Advise { pointer, bytes, advice } => {
-                    (CommandKind::Advise, *pointer, 0, *bytes, *advice)
+                    add(CommandKind::Advise, *pointer, 0, *bytes, *advice)
                 }
             };
-            ffi::list_add(list.pin_mut(), queue, kind, target, source, bytes, value, after, *is_first)
-                .during(DURING)?;
+            added.during(DURING)?;
+            ffi::list_order(list.pin_mut(), after, *is_first).during(DURING)?;
         }
         ffi::list_end(list.pin_mut(), ends).during(DURING)?;
         Ok(Self { raw: Handle::new(list), queue: queue.clone(), name: Arc::from("replay") })
