@@ -164,18 +164,21 @@ def test_replays_of_random_programs_equal_direct_work(
         assert one.tolist() == other.tolist(), (program, graph.explain())
 
 
-def test_replays_are_ordered_with_dpnp_on_the_same_arrays(add: usmq.Elementwise) -> None:
+@pytest.mark.parametrize("length", [2, 12])
+def test_replays_are_ordered_with_dpnp_on_the_same_arrays(
+    length: int, add: usmq.Elementwise
+) -> None:
     y = dpnp.zeros(SIZE, dtype="f4")
     x = usmq.ones(SIZE, "f4", queue=y.sycl_queue)
     with usmq.capture() as graph:
-        add(x, y)
-        add(x, y)
+        for _ in range(length):
+            add(x, y)
     expected = np.zeros(SIZE, "f4")
     for k in range(60):
         graph.replay()
         y *= 0.5
         y += k
-        expected = (expected + 2) * np.float32(0.5) + np.float32(k)
+        expected = (expected + length) * np.float32(0.5) + np.float32(k)
     assert dpnp.asnumpy(y).tolist() == expected.tolist()
 
 
