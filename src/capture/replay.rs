@@ -158,6 +158,12 @@ impl Inner {
 }
 
 impl Prepared {
+    /// Whether a host task of another library may delay the part. libsycl might wait for it inside the submission of a
+    /// graph, and a list is submitted without such a wait.
+    fn may_be_delayed(&self, after: &[Event]) -> bool {
+        self.queue.is_exposed() || after.iter().any(Event::may_be_delayed)
+    }
+
     /// # Safety
     /// As [`crate::device::command_list::CommandList::submit`].
     unsafe fn submit(
@@ -169,9 +175,7 @@ impl Prepared {
     ) -> Result<Event> {
         match &self.graph {
             // SAFETY: the caller's promise; `Inner::turn` is held.
-            Some(graph) if is_recorded && !after.iter().any(Event::may_be_delayed) => unsafe {
-                graph.submit(after)
-            },
+            Some(graph) if is_recorded && !self.may_be_delayed(after) => unsafe { graph.submit(after) },
             // SAFETY: the caller's promise.
             _ => unsafe { self.list.submit(addresses, after, sent) },
         }

@@ -90,7 +90,7 @@ fn column<'a>(queues: &mut Vec<&'a Queue>, queue: &'a Queue) -> usize {
 fn rows(nodes: &[Drawn], columns: &[usize]) -> Vec<usize> {
     let mut rows: Vec<usize> = Vec::with_capacity(nodes.len());
     for (number, node) in nodes.iter().enumerate() {
-        let above = (0..number).filter(|earlier| columns[*earlier] == columns[number]).next_back();
+        let above = (0..number).rfind(|earlier| columns[*earlier] == columns[number]);
         let above = node.after.iter().map(|earlier| *earlier as usize).chain(above);
         rows.push(above.map(|earlier| rows[earlier] + 1).max().unwrap_or(0));
     }

@@ -34,6 +34,14 @@ impl Launch {
         NonZeroU64::new(hash).map(Self)
     }
 
+    /// A replay of the commands of a capture, which this address names. `None` as for [`Launch::new`].
+    pub(super) fn of_replay(commands: usize) -> Option<Self> {
+        if !interrupt::is_possible() {
+            return None;
+        }
+        NonZeroU64::new(BuildHasherDefault::<DefaultHasher>::new().hash_one(commands)).map(Self)
+    }
+
     /// Whether the last launch with these arguments was brief.
     pub(super) fn was_brief(self) -> bool {
         self.place().load(Ordering::Relaxed) == self.0.get()

@@ -1,6 +1,7 @@
 //! Commands of one context that are submitted together, each time with other pointers: as a prepared list, or as an
 //! executable SYCL graph.
 
+use super::brief::Launch;
 use super::recording::Work;
 use super::{Context, Device, Event, Queue};
 use crate::error::{During, Error, Result};
@@ -82,7 +83,8 @@ impl CommandList {
         let mut failure = String::new();
         // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::list_submit(self.raw.get()?, pointers, &list.addresses, &mut failure) };
-        let event = Event::new(raw.during("replaying the commands of a capture")?, &self.queue);
+        let raw = raw.during("replaying the commands of a capture")?;
+        let event = Event::of_launch(raw, &self.queue, replay(self, after));
         recorder::command(begun, self.label(), &event, after);
         if failure.is_empty() {
             return Ok(event);
@@ -129,7 +131,8 @@ impl SyclGraph {
         let list = self.queue.wait_list(after)?;
         // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::graph_submit(self.raw.get()?, self.queue.raw()?, &list.addresses) };
-        let event = Event::new(raw.during("replaying a SYCL graph")?, &self.queue);
+        let raw = raw.during("replaying a SYCL graph")?;
+        let event = Event::of_launch(raw, &self.queue, replay(self, after));
         recorder::command(
             begun,
             Label { kind: Kind::Kernel, name: Some(&self.name), bytes: 0 },
@@ -138,6 +141,11 @@ impl SyclGraph {
         );
         Ok(event)
     }
+}
+
+/// Identifies a replay for waits. With dependencies it may take any time.
+fn replay<T>(commands: &T, after: &[Event]) -> Option<Launch> {
+    if after.is_empty() { Launch::of_replay(std::ptr::from_ref(commands).addr()) } else { None }
 }
 
 /// Calls `each` with every pointer of a command.

@@ -185,7 +185,8 @@ fn queues_of_other_libraries(
     let mut unseen: SmallVec<[Queue; 1]> = SmallVec::new();
     for (log, _) in logs {
         for other in &log.shared_on {
-            if !(orders_itself && other == queue) && !unseen.contains(other) {
+            let is_ordered = orders_itself && other == queue;
+            if !is_ordered && !unseen.contains(other) {
                 unseen.push(other.clone());
             }
         }

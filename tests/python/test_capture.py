@@ -45,6 +45,19 @@ def test_replays_run_what_the_block_recorded(add: usmq.Elementwise) -> None:
     assert graph.explain().startswith('graph of 3 commands in 1 part\ninput "x"')
     assert graph.svg() == graph._repr_svg_()
     assert graph.svg().startswith("<svg ")
+    assert "3 commands, prepared list: " in graph.explain()
+
+
+def test_long_parts_are_sycl_graphs_where_the_device_has_them(add: usmq.Elementwise) -> None:
+    x, y = usmq.ones(4, "f4"), usmq.zeros(4, "f4")
+    with usmq.capture() as graph:
+        for _ in range(12):
+            add(x, y)
+    has_graphs = "ext_oneapi_limited_graph" in y.device.aspects
+    assert (f"12 commands, {'SYCL graph' if has_graphs else 'prepared list'}: ") in graph.explain()
+    for _ in range(3):
+        graph.replay()
+    assert y.tolist() == [36.0] * 4
 
 
 def test_typed_kernels_and_kernels_from_source_are_recorded() -> None:
@@ -151,18 +164,21 @@ def test_replays_of_random_programs_equal_direct_work(
         assert one.tolist() == other.tolist(), (program, graph.explain())
 
 
-def test_replays_are_ordered_with_dpnp_on_the_same_arrays(add: usmq.Elementwise) -> None:
+@pytest.mark.parametrize("length", [2, 12])
+def test_replays_are_ordered_with_dpnp_on_the_same_arrays(
+    length: int, add: usmq.Elementwise
+) -> None:
     y = dpnp.zeros(SIZE, dtype="f4")
     x = usmq.ones(SIZE, "f4", queue=y.sycl_queue)
     with usmq.capture() as graph:
-        add(x, y)
-        add(x, y)
+        for _ in range(length):
+            add(x, y)
     expected = np.zeros(SIZE, "f4")
     for k in range(60):
         graph.replay()
         y *= 0.5
         y += k
-        expected = (expected + 2) * np.float32(0.5) + np.float32(k)
+        expected = (expected + length) * np.float32(0.5) + np.float32(k)
     assert dpnp.asnumpy(y).tolist() == expected.tolist()
 
 

@@ -164,7 +164,7 @@ impl Column {
     fn hand_over(&self) -> Result<()> {
         let check =
             |array: &Array| array.allocation().check_capture(|| format!("an Arrow export of {array}"));
-        self.held().iter().try_for_each(|array| check(array))?;
+        self.held().iter().try_for_each(check)?;
         self.held().iter().try_for_each(|array| array.shared_allocation().hand_over())
     }
 
