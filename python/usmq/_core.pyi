@@ -47,6 +47,7 @@ from usmq._memory import (
 from usmq._pickle import (
     fill_frame,
     observe_pickles,
+    pack_in_place,
     restore_array,
     restore_column,
     restore_field,
@@ -69,9 +70,9 @@ __all__ = [
     "current_queue", "devices", "dpctl_queue", "elementwise", "empty", "empty_like", "examine",
     "expand_dims", "explain", "fill_frame", "follow", "from_arrow", "from_dlpack", "full",
     "full_like", "live_allocations", "local", "memory_stats", "observe_pickles", "ones",
-    "ones_like", "platform_problems", "platforms", "pointer_info", "prepare_emulation", "profile",
-    "read", "record_allocations", "reduction", "restore_array", "restore_column", "restore_field",
-    "restore_queue", "restore_table", "run_task", "runtime_libraries", "set_default_queue",
+    "ones_like", "pack_in_place", "platform_problems", "platforms", "pointer_info",
+    "prepare_emulation", "profile", "read", "record_allocations", "reduction", "restore_array",
+    "restore_column", "restore_field", "restore_queue", "restore_table", "run_task", "runtime_libraries", "set_default_queue",
     "set_kernel_cache_limit", "set_memory_limit", "squeeze", "stack", "trim_memory", "use_queue",
     "watch_calls", "write", "zeros", "zeros_like",
 ]

@@ -153,8 +153,8 @@ class Chaos:
         lost = [took - usual for took in self.disturbed]
         print(f"faults: {', '.join(f'{number} {kind}' for kind, number in self.counts.items())}")
         print(
-            f"{len(lost)} disturbed rounds: {usual:.2f} s without faults; lost {sum(lost):.0f} s in "
-            f"all, median {statistics.median(lost):.1f} s, most {max(lost):.1f} s"
+            f"{len(lost)} disturbed rounds: {usual:.2f} s without faults; lost {sum(lost):.0f} s "
+            f"in all, median {statistics.median(lost):.1f} s, most {max(lost):.1f} s"
         )
 
 

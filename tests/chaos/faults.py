@@ -58,7 +58,7 @@ class Fault:
             done["absent"] += 1  # The worker is starting after an earlier fault.
             return
         try:
-            # psutil compares the start time, so that a signal cannot reach a process that reuses the number.
+            # psutil compares the start time: no signal reaches a process that reuses the number.
             process = psutil.Process(nanny.pid)
             self.disturb(process, nanny, cluster, client)
         except (psutil.NoSuchProcess, OSError, TimeoutError, ValueError):

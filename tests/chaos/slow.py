@@ -1,7 +1,7 @@
 """A dask preload that delays messages at random; the other processes read the delay from a file.
 
-The scheduler, the nannies and the workers send through one method of dask's TCP comm. `Delay` is the
-writer's side of the file, `install` the patch of a process that sends.
+The scheduler, the nannies and the workers send through one method of dask's TCP comm. `Delay` is
+the writer's side of the file, `install` the patch of a process that sends.
 """
 
 from __future__ import annotations

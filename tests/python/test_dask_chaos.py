@@ -1,4 +1,4 @@
-"""A few rounds of `tests/run chaos`, as a process: exact results and no leak while workers are lost."""
+"""A few rounds of `tests/run chaos`: exact results and no leak while workers are lost."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from tornado.ioloop import PeriodicCallback
 
 import usmq
 from usmq.dask._device_lock import DeviceLock
+from usmq.dask._log_records import keep_text_only
 from usmq.dask._rank import local_rank
 from usmq.dask._shm_transport import HERE
 
@@ -101,6 +102,7 @@ class QueuePlugin(WorkerPlugin):
         worker.startup_information["usmq"] = lambda _: about
         worker.metrics["usmq"] = lambda _: about | {"memory": usmq.memory_stats(device)["device"]}
         HERE.join(worker)
+        keep_text_only()
         relief = PeriodicCallback(lambda: relieve(worker), 500)
         worker.periodic_callbacks["usmq"] = relief
         relief.start()

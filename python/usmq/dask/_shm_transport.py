@@ -3,8 +3,8 @@
 When a worker connects to another one to fetch data, it sends the identity of its machine. If both
 are on one machine, the sender copies each buffer once, from the device to a memfd, which the reader
 opens by its number. A device that uses host memory in place, as a CPU, computes on that memory; for
-others the reader copies it. Other readers get the frames of a pickle. `HERE.ways` and dask's metrics
-count both.
+others the reader copies it. Other readers get the frames of a pickle. `HERE.ways` and dask's
+metrics count both.
 """
 
 import logging
