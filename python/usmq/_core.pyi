@@ -72,7 +72,8 @@ __all__ = [
     "full_like", "live_allocations", "local", "memory_stats", "observe_pickles", "ones",
     "ones_like", "pack_in_place", "platform_problems", "platforms", "pointer_info",
     "prepare_emulation", "profile", "read", "record_allocations", "reduction", "restore_array",
-    "restore_column", "restore_field", "restore_queue", "restore_table", "run_task", "runtime_libraries", "set_default_queue",
+    "restore_column", "restore_field", "restore_queue", "restore_table", "run_task",
+    "runtime_libraries", "set_default_queue",
     "set_kernel_cache_limit", "set_memory_limit", "squeeze", "stack", "trim_memory", "use_queue",
     "watch_calls", "write", "zeros", "zeros_like",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 # Seconds until released memory is gone: dask and usmq release it in other threads.
-PATIENCE = 60.0
+PATIENCE = 90.0
 
 
 def left_in_worker(dask_worker: Any) -> dict[str, Any]:
@@ -38,6 +38,10 @@ def left_in_worker(dask_worker: Any) -> dict[str, Any]:
         "bytes of device memory": usmq.memory_stats(device)["device"]["used"],
         "allocations": live,
         "holders": holders() if live else [],
+        "segments": [
+            f"{segment.room} B, {time.monotonic() - segment.since:.0f} s old, for {segment.reader}"
+            for segment in HERE.outbox._segments
+        ],
         "tasks": [f"{key} {task.state}" for key, task in dask_worker.state.tasks.items()],
         "shared segments": sum("memfd:usmq" in link for link in links),
         "mapped segments": maps.count("memfd:usmq"),

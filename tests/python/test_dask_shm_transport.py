@@ -326,6 +326,25 @@ def test_an_array_of_an_exited_process_raises_an_error_dask_handles(
         os.close(writing)
 
 
+def test_only_memory_that_may_not_be_opened_ends_sharing(
+    asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    header, frames = dumps(usmq.arange(COUNT, dtype="i8"), asker)
+    # The process is alive, as one that is being killed; a number of it means nothing any more.
+    with pytest.raises(ConnectionError, match="is gone"):
+        loads(header | {"number": 1 << 19}, frames)
+    assert HERE.name is not None
+
+    def refused(*_: Any) -> int:
+        raise PermissionError("not permitted")
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(ConnectionError, match="not permitted"):
+        loads(header, frames)
+    assert HERE.name is None
+    assert "uses sockets from now on" in caplog.text
+
+
 def test_without_shared_memory_the_socket_is_used(
     asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import dask
 from dask.utils import parse_timedelta
 from distributed import LocalCluster
-from distributed.deploy import Cluster
+from distributed.deploy.cluster import Cluster
 
 from usmq.dask._assignment import Assignment, reason
 

@@ -39,8 +39,9 @@ ALIGNMENT = 64
 PAGE = mmap.PAGESIZE
 FULL, FREE = 1, 2
 SECRET = slice(8, 24)
-# Seconds: how long unused memory is cached, and how long memory waits for its reader.
-IDLE, FORGOTTEN = 5.0, 300.0
+# Seconds: how long unused memory is cached, and how long memory waits for its reader to open it. A
+# reader that has opened it keeps it; one that comes later asks again.
+IDLE, FORGOTTEN = 5.0, 60.0
 # The format of restore_array; both sides have the same version of usmq, which KEY ensures.
 FORMAT = 1
 
@@ -351,8 +352,14 @@ def opened(header: dict[str, Any], size: int) -> Received:
         finally:
             os.close(number)
     except (OSError, ValueError) as failed:
-        if process.exists():
-            # The process is alive but its memory cannot be read: use the socket from now on.
+        if isinstance(failed, PermissionError):
+            # As in some sandboxes. Other errors only mean that the process or its memory is gone.
+            logger.warning(
+                "cannot open shared memory of process %s (%s); data for this worker uses sockets "
+                "from now on",
+                process.name,
+                failed,
+            )
             HERE.leave()
         raise ConnectionError(f"the data of process {process.name} is gone: {failed}") from failed
     if memory[SECRET] != header["secret"]:
