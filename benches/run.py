@@ -68,7 +68,7 @@ def rows() -> list[Row]:
         return Row(f"profile.{name}", "us", count, target, peer_name, "rust", peer)
 
     def dask(name: str, unit: str, count: int, target: float | None, peer_name: str) -> Row:
-        most = 1000 if target else 5
+        most = 5 if name.startswith("flights") else 1000
         return Row(f"dask.{name}", unit, count, target, peer_name, "dask", "dask", most)
 
     def kernel(name: str, target: float, peer_name: str) -> Row:
@@ -120,9 +120,11 @@ def rows() -> list[Row]:
         arrow("usm_to_host", "ms", 1, 1.11, "numpy.copyto into warm USM, 1 GiB"),
         host("in_place", 0.5, "asarray + the same kernel, 256 MiB of numpy"),
         host("from_arrow_chunks", 1.3, "one chunk instead of 40, 256 MiB"),
-        dask("transfer", "ms", 1, 1.1, "256 MiB of numpy between two workers"),
-        dask("task", "us", 500, 1.05, "a task of the same graph on numpy"),
+        dask("transfer", "ms", 1, 0.2, "256 MiB of numpy between two workers"),
+        dask("task", "us", 500, 1.02, "a task of the same graph on numpy"),
         dask("flights", "ms", 1, None, "1 worker, 2 here"),
+        dask("flights_large2", "ms", 3, 0.9, "1 worker of one core, 2 here; 16 times the rows"),
+        dask("flights_large4", "ms", 3, None, "1 worker of one core, 4 here; 16 times the rows"),
     ]
 
 

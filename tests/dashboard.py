@@ -2,8 +2,8 @@
 
     python tests/dashboard.py [--screenshot docs/images/dask-dashboard.png]
 
-It needs bokeh and prometheus_client, as `tests/run environments --only dashboard` installs them. The
-screenshot needs Chromium, too.
+It needs bokeh and prometheus_client, as `tests/run environments --only dashboard` installs them.
+The screenshot needs Chromium, too.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def screenshot(url: str, path: Path) -> None:
         while not window.evaluate(FOUND) and time.monotonic() < deadline:
             time.sleep(0.5)
         path.write_bytes(window.picture())
-        assert window.evaluate(FOUND), f"the page does not show the columns of usmq: {window.problems}"
+        assert window.evaluate(FOUND), (
+            f"the page does not show the columns of usmq: {window.problems}"
+        )
 
 
 FOUND = """
