@@ -443,6 +443,20 @@ def test_a_column_computes_each_element(client):
     mixed = k.elementwise("x[i] * factor + y[i]", y=v, factor=3, type=pa.float64())
     expected = pc.add(pc.multiply(pc.cast(table["k"], pa.float64()), 3.0), table["v"])
     assert mixed.to_arrow().combine_chunks().equals(expected.combine_chunks())
+    for given in (pa.timestamp("us", "UTC"), pa.date32(), pa.duration("s"), pa.int8()):
+        whole = v.elementwise("x[i] / 100", type=given).to_arrow().combine_chunks()
+        assert whole.equals(
+            pc.cast(pc.floor(pc.divide(table["v"], 100)), pa.int32())
+            .cast(
+                pa.int8()
+                if given == pa.int8()
+                else pa.int64()
+                if given.bit_width == 64
+                else pa.int32()
+            )
+            .cast(given)
+            .combine_chunks()
+        )
     assert k.elementwise("-x[i]").head(3).to_pylist() == [0, -1, -2]
     # Columns of two tables whose partitions have the same lengths.
     both = roots.elementwise("x[i] * x[i] - y[i]", y=v)

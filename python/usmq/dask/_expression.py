@@ -169,14 +169,8 @@ def computed(
     """Return a table of one column: an expression's values, null where a column of it is null."""
     values = expression.values(tables, storage(wanted))
     known = expression.known(tables)
-    if known is None and wanted == pa.from_numpy_dtype(np.dtype(storage(wanted))):
-        return usmq.Table({name: values})  # On the device.
-    mask = None if known is None else pa.array(known.to_numpy() != 0)
-    bitmap = None if mask is None else mask.buffers()[1]
-    data = pa.py_buffer(values.to_numpy())
-    column = pa.Array.from_buffers(wanted, values.size, [bitmap, data])
-    found: usmq.Table = usmq.from_arrow(pa.table({name: column}))
-    return found
+    validity = None if known is None else known.astype("bool")
+    return usmq.Table({name: usmq.Column(values, validity=validity, type=str(wanted))})
 
 
 def merged(numbers: list[Any], code: str, combine: str, identity: str, post: str | None) -> Any:
