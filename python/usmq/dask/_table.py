@@ -13,8 +13,9 @@ from distributed import Client, Future, default_client, wait
 from pyarrow import parquet
 
 import usmq
+from usmq.dask import _tasks
 from usmq.dask._aggregate import Aggregation, field
-from usmq.dask._expression import Expression, selected
+from usmq.dask._expression import Expression
 from usmq.dask._plan import Step, tree_tasks
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class LogicalTable:
         slices = [table.slice(a, b - a) for a, b in itertools.pairwise(ends)]
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
             step = Step(f"from_arrow({table.num_rows:,} rows)", count, count)
-        return cls(lambda: _submit_all(client, _upload, slices), table.schema, client, step)
+        return cls(lambda: _submit_all(client, _tasks.upload, slices), table.schema, client, step)
 
     @classmethod
     def from_parquet(
@@ -129,7 +130,7 @@ class LogicalTable:
         ]
         step = Step(f"from_parquet({len(names)} files, {len(groups)} row groups)", count, count)
         return cls(
-            lambda: [client.submit(_read, part, schema, pure=False) for part in parts],
+            lambda: [client.submit(_tasks.read, part, schema, pure=False) for part in parts],
             schema,
             client,
             step,
@@ -189,7 +190,9 @@ class LogicalTable:
     def schema(self) -> Any:
         """The pyarrow schema of every partition; waits for a partition if it is still unknown."""
         if self._schema is None:
-            self._schema = self._client.submit(_schema, self._partitions[0], pure=False).result()
+            self._schema = self._client.submit(
+                _tasks.schema, self._partitions[0], pure=False
+            ).result()
         return self._schema
 
     @property
@@ -233,7 +236,7 @@ class LogicalTable:
         )
         count = self.npartitions
         step = Step(f"select({', '.join(names)})", count, count, (self._step,))
-        return self._planned(step, lambda: self._each_part(_select, list(names)), schema)
+        return self._planned(step, lambda: self._each_part(_tasks.select, list(names)), schema)
 
     def __getitem__(self, name: str) -> LogicalColumn:
         """Return a column: its expressions, reductions, first rows.
@@ -262,7 +265,7 @@ class LogicalTable:
             raise ValueError(f"head needs 0 rows or more, not {rows}")
         found: list[Any] = []
         for part in self._partitions:
-            found.append(self._client.submit(_head, part, rows, pure=False).result())
+            found.append(self._client.submit(_tasks.head, part, rows, pure=False).result())
             rows -= found[-1].num_rows
             if rows <= 0:
                 break
@@ -294,7 +297,7 @@ class LogicalTable:
         count = self.npartitions
         words = "".join(f", {name}={value!r}" for name, value in numbers.items())
         step = Step(f"filter({expression!r}{words})", count, count, (self._step,))
-        return self._planned(step, lambda: self._each_part(_filtered, made), self.schema)
+        return self._planned(step, lambda: self._each_part(_tasks.filtered, made), self.schema)
 
     def row_offsets(self) -> list[int]:
         """Return the number of the first row of each partition in the table; waits for them."""
@@ -309,7 +312,7 @@ class LogicalTable:
         from dask import dataframe
 
         meta = self.schema.empty_table().to_pandas()
-        frames = self._client.map(_to_pandas, self._partitions, pure=False)
+        frames = self._client.map(_tasks.to_pandas, self._partitions, pure=False)
         return dataframe.from_delayed(frames, meta=meta, verify_meta=False)
 
     @classmethod
@@ -325,7 +328,7 @@ class LogicalTable:
 
         def make() -> list[Future[Any]]:
             parts = client.compute(frame.to_delayed())
-            return [client.submit(_from_pandas, part, schema, pure=False) for part in parts]
+            return [client.submit(_tasks.from_pandas, part, schema, pure=False) for part in parts]
 
         return cls(make, schema, client, Step("from_dask", 2 * count, count))
 
@@ -367,11 +370,15 @@ class LogicalTable:
 
         def make() -> list[Future[Any]]:
             offsets = self._offset_futures() if row_offset else None
-            made = self._each(_mapped, function, args, memory_limit, offsets)
+            made = self._each(_tasks.mapped, function, args, memory_limit, offsets)
             if schema is not None:
-                return [self._client.submit(_checked, part, schema, pure=False) for part in made]
-            first = self._client.submit(_schema, made[0], pure=False)
-            checked = [self._client.submit(_checked, part, first, pure=False) for part in made[1:]]
+                return [
+                    self._client.submit(_tasks.checked, part, schema, pure=False) for part in made
+                ]
+            first = self._client.submit(_tasks.schema, made[0], pure=False)
+            checked = [
+                self._client.submit(_tasks.checked, part, first, pure=False) for part in made[1:]
+            ]
             return [made[0], *checked]
 
         tasks = 2 * count + (2 * count if row_offset else 0)
@@ -402,9 +409,9 @@ class LogicalTable:
             As for `map_partitions`.
         """
         self._check_arguments(args)
-        found = self._each(_run, function, args, memory_limit)
+        found = self._each(_tasks.run, function, args, memory_limit)
         return self._tree(
-            found, lambda parts: self._client.submit(_combined, combine, parts, pure=False)
+            found, lambda parts: self._client.submit(_tasks.combined, combine, parts, pure=False)
         )
 
     def group_by(self, keys: str | Sequence[str]) -> Grouped:
@@ -416,7 +423,7 @@ class LogicalTable:
 
     def to_arrow(self) -> Any:
         """Return all rows as a pyarrow table on the client, in the order of the partitions."""
-        parts = self._client.gather(self._client.map(_to_arrow, self._partitions, pure=False))
+        parts = self._client.gather(self._client.map(_tasks.to_arrow, self._partitions, pure=False))
         return pa.concat_tables(parts).replace_schema_metadata(parts[0].schema.metadata)
 
     def _check_arguments(self, args: Any) -> None:
@@ -494,11 +501,11 @@ class Grouped:
         client = table._client
 
         def make() -> list[Future[Any]]:
-            found = table._each(_run, plan.partial, (), None)
+            found = table._each(_tasks.run, plan.partial, (), None)
             merged = table._tree(
-                found, lambda parts: client.submit(_run_all, plan.merge, parts, pure=False)
+                found, lambda parts: client.submit(_tasks.run_all, plan.merge, parts, pure=False)
             )
-            return [client.submit(_run, plan.finish, None, merged, pure=False)]
+            return [client.submit(_tasks.run, plan.finish, None, merged, pure=False)]
 
         count = table.npartitions
         pairs = ", ".join(plan.names())
@@ -520,86 +527,7 @@ def _count(wanted: int | None, client: Client) -> int:
     return count
 
 
-# --- tasks: run on workers, where `usmq.run_task` creates a context from dask's arguments
-
-
-def _run(function: Any, memory_limit: int | None, *args: Any) -> Any:
-    return usmq.run_task(function, *args, memory_limit=memory_limit)
-
-
-def _run_all(function: Any, parts: list[Any]) -> Any:
-    return usmq.run_task(function, *parts)
-
-
-def _mapped(function: Any, memory_limit: int | None, *args: Any) -> usmq.Table:
-    made = _run(function, memory_limit, *args)
-    if not isinstance(made, usmq.Table):
-        name = getattr(function, "__name__", function)
-        raise TypeError(
-            f"{name} must return a usmq.Table for each partition, not {type(made).__name__}"
-        )
-    return made
-
-
-def _combined(combine: Any, parts: list[Any]) -> Any:
-    return combine(parts)
-
-
 def _submit_all(client: Client, function: Any, parts: list[Any]) -> list[Future[Any]]:
     # The scheduler gets the rows with the tasks, on purpose.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
         return [client.submit(function, part, pure=False) for part in parts]
-
-
-def _upload(part: Any) -> usmq.Table:
-    table: usmq.Table = usmq.from_arrow(part.combine_chunks())
-    return table
-
-
-def _read(groups: list[tuple[str, int]], schema: Any) -> usmq.Table:
-    parts = []
-    for name, group in groups:
-        with parquet.ParquetFile(name) as file:
-            parts.append(file.read_row_group(group, columns=schema.names).select(schema.names))
-    table = pa.concat_tables(parts) if parts else schema.empty_table()
-    return _upload(table.unify_dictionaries())
-
-
-def _select(table: usmq.Table, names: list[str]) -> usmq.Table:
-    return table.select(names)
-
-
-def _schema(table: usmq.Table) -> Any:
-    return pa.schema(table.schema)
-
-
-def _checked(table: usmq.Table, schema: Any) -> usmq.Table:
-    found = pa.schema(table.schema)
-    if not found.equals(schema):
-        raise ValueError(f"a partition has the schema\n{found}\nand another\n{schema}")
-    return table
-
-
-def _to_arrow(table: usmq.Table) -> Any:
-    return table.to_arrow()
-
-
-def _head(table: usmq.Table, rows: int) -> Any:
-    wanted = min(rows, table.num_rows)
-    if not table.column_names or wanted == table.num_rows:
-        return table.to_arrow()
-    # Cut on the device, so that only these rows are copied.
-    cut = usmq.Table({name: table[name][:wanted] for name in table.column_names})
-    return cut.to_arrow().cast(pa.schema(table.schema))
-
-
-def _filtered(table: usmq.Table, expression: Expression) -> usmq.Table:
-    return selected(expression, table)
-
-
-def _to_pandas(table: usmq.Table) -> Any:
-    return table.to_arrow().to_pandas()
-
-
-def _from_pandas(frame: Any, schema: Any) -> usmq.Table:
-    return _upload(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))
