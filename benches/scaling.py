@@ -150,22 +150,26 @@ def phases(client: Client, flights: Any, parts: int) -> dict[str, float]:
     return {name: statistics.median(times[1:]) for name, times in took.items()}
 
 
-def per_heartbeat(client: Client, workers: int) -> float:
-    """Return the CPU seconds of the scheduler's process, with nannies, for a worker's heartbeat."""
-    client.gather(client.map(nothing, range(workers)))
+def idle_load(seconds: float = 5.0) -> float:
+    """Return the CPU time of this process, with scheduler and nannies, for each second at rest."""
     start, cpu = time.perf_counter(), time.process_time()
-    time.sleep(5)
-    beats = (time.perf_counter() - start) / model.heartbeat_interval(workers) * workers
-    return (time.process_time() - cpu) / beats
+    time.sleep(seconds)
+    return (time.process_time() - cpu) / (time.perf_counter() - start)
+
+
+def per_heartbeat(idle: dict[int, float]) -> float:
+    """Return the seconds for a heartbeat: what more workers add to the load at rest."""
+    few, many = min(idle), max(idle)
+    beats = many / model.heartbeat_interval(many) - few / model.heartbeat_interval(few)
+    return max(idle[many] - idle[few], 0.0) / beats
 
 
 def costs_of(
-    client: Client, found: dict[str, float], rows: int, nbytes: int, parts: int
+    client: Client, found: dict[str, float], heartbeat: float, rows: int, nbytes: int, parts: int
 ) -> model.Costs:
     """Return the costs of the model, from two workers and the phases on one."""
     task, messages_each = per_task(client)
     small, large = transfer(client, 8), transfer(client, 64 * MIB)
-    heartbeat = per_heartbeat(client, 2)
     print(f"task: {task * 1e3:.2f} ms, {messages_each:.1f} messages")
     rate = 64 * MIB / (large - small)
     print(f"transfer: {small * 1e3:.1f} ms for nothing, then {rate / MIB:.0f} MiB/s")
@@ -241,12 +245,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"the load average is {load_average:.1f}, and other work disturbs the measurement; "
             f"wait until it is below {QUIET}, or use --busy"
         )
-    if 1 not in given.workers:
-        about.error("--workers must include 1: the costs of a row are from one worker")
+    if 1 not in given.workers or len(set(given.workers)) < 2:
+        about.error(
+            "--workers must include 1, for the cost of a row, and another, for that of a worker"
+        )
     flights = load(data_folder(None)).with_reals("f8")
     rows, nbytes = flights.table.num_rows, flights.table.nbytes
     print(f"{rows:,} rows, {nbytes:,} bytes, {given.parts} partitions")
     measured: dict[int, dict[str, float]] = {}
+    idle: dict[int, float] = {}
     for workers in given.workers:
         with (
             LocalUsmCluster(n_workers=workers, dashboard_address=":0") as cluster,
@@ -254,6 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             found = measured[workers] = phases(client, flights, given.parts)
             moved = sum(client.run(flights_dask.copied).values())
+            idle[workers] = idle_load()
         text = "  ".join(f"{name} {took * 1e3:7.1f} ms" for name, took in found.items())
         total = sum(found.values())
         print(f"{workers} workers: {text}  all {total * 1e3:7.1f} ms, {moved:,} bytes sent")
@@ -261,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         LocalUsmCluster(n_workers=2, dashboard_address=":0") as cluster,
         cluster.get_client() as client,
     ):
-        costs = costs_of(client, measured[1], rows, nbytes, given.parts)
+        costs = costs_of(client, measured[1], per_heartbeat(idle), rows, nbytes, given.parts)
     print()
     agrees = compare(costs, measured, rows, given.parts)
     grow(costs)
