@@ -1,7 +1,7 @@
 """The dask rows of `make bench`: answer "row side count" on stdin with ns per operation.
 
-Both sides of a row are the same calls to the same two workers, with an array of usmq or of numpy.
-Started by `run.py`.
+Both sides of a row are the same calls to the same two workers, with an array of usmq or of numpy;
+those of the flights differ in the number of workers. Started by `run.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import usmq
 from distributed import Client, wait
 from usmq._flights import data_folder, load
-from usmq.dask import LocalUsmCluster
+from usmq.dask import LocalUsmCluster, LogicalTable
 
 LARGE = 256 << 20
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "flights_dask.py"
@@ -88,16 +89,71 @@ class Flights:
         return float(took[1])
 
 
+class LargeFlights:
+    """The same computation on more rows, on workers whose devices have one core each.
+
+    The rows are on the workers before the time begins, and the first computation does not count, so
+    that neither the upload nor the builds of kernels do. A device of one core is a sub-device, the
+    same for each number of workers: a device of all cores would leave a second worker nothing to
+    compute on.
+    """
+
+    TIMES, PARTS = 16, 8
+
+    def __init__(self) -> None:
+        self.example = runpy.run_path(str(EXAMPLE))
+        self.flights = load(data_folder(None)).with_reals("f8")
+
+    def seconds(self, workers: int, count: int) -> float:
+        """Return the seconds of a computation on so many workers."""
+        with (
+            LocalUsmCluster(
+                n_workers=workers, sub_devices=1, parts=2, dashboard_address=":0"
+            ) as cluster,
+            cluster.get_client() as client,
+        ):
+            rows = pa.concat_tables([self.flights.table] * self.TIMES)
+            table = LogicalTable.from_arrow(rows, self.PARTS).wait()
+            small = [
+                usmq.from_arrow(self.flights.airports.select(["lat", "lon"])),
+                *(usmq.from_arrow(self.flights.airport_of(name)) for name in ("origin", "dest")),
+            ]
+            small = client.scatter(small, broadcast=True)
+            self.compute(table, small)
+            begin = time.perf_counter()
+            for _ in range(count):
+                self.compute(table, small)
+            return (time.perf_counter() - begin) / count
+
+    def compute(self, table: LogicalTable, small: list[Any]) -> None:
+        """Compute distances, errors and delays per carrier, and check the number of flights."""
+        example = self.example
+        made = table.map_partitions(example["with_miles"], *small)
+        off = made.reduce(example["errors"], sum, len(self.flights.dictionary("carrier")))
+        found = made.group_by("carrier").aggregate(example["DELAYS"]).to_arrow()
+        off.result(timeout=300)
+        rows = sum(found["count_all"].to_pylist())
+        if rows != self.TIMES * self.flights.table.num_rows:
+            raise RuntimeError(f"{rows} flights were counted")
+
+
 def main() -> None:
     """Answer requests until stdin ends."""
     flights: Flights | None = None
+    large: LargeFlights | None = None
     with contextlib.ExitStack() as stack:
         client: Client | None = None
         print("ready", flush=True)
         for line in sys.stdin:
             row, side, text = line.split()
             count = int(text)
-            if row == "dask.flights":
+            if row.startswith("dask.flights_large"):
+                stack.close()
+                client = None
+                large = large or LargeFlights()
+                workers = int(row.removeprefix("dask.flights_large"))
+                seconds = large.seconds(workers if side == "usmq" else 1, count)
+            elif row == "dask.flights":
                 # It starts its own workers, which then have the devices to themselves.
                 stack.close()
                 client = None

@@ -68,7 +68,7 @@ def rows() -> list[Row]:
         return Row(f"profile.{name}", "us", count, target, peer_name, "rust", peer)
 
     def dask(name: str, unit: str, count: int, target: float | None, peer_name: str) -> Row:
-        most = 1000 if target else 5
+        most = 5 if name.startswith("flights") else 1000
         return Row(f"dask.{name}", unit, count, target, peer_name, "dask", "dask", most)
 
     def kernel(name: str, target: float, peer_name: str) -> Row:
@@ -142,9 +142,11 @@ def rows() -> list[Row]:
         task("from_arrow.strings", "ms", 1, 1.3, "numpy.copyto of the same bytes into warm USM"),
         Row("memory.overhead", "B", 1, 1.0, "bytes per live dpnp.tensor array", "task", "task", 3),
         Row("import.cold", "ms", 1, 1.0, "import dpctl, files not in memory", "task", "task", 7),
-        dask("transfer", "ms", 1, 1.1, "256 MiB of numpy between two workers"),
-        dask("task", "us", 500, 1.05, "a task of the same graph on numpy"),
+        dask("transfer", "ms", 1, 0.2, "256 MiB of numpy between two workers"),
+        dask("task", "us", 500, 1.02, "a task of the same graph on numpy"),
         dask("flights", "ms", 1, None, "1 worker, 2 here"),
+        dask("flights_large2", "ms", 3, 0.9, "1 worker of one core, 2 here; 16 times the rows"),
+        dask("flights_large4", "ms", 3, None, "1 worker of one core, 4 here; 16 times the rows"),
     ]
 
 

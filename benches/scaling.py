@@ -1,18 +1,22 @@
-"""Measure the distributed flights phase by phase, and compare them with a simple model.
+"""Measure the distributed flights phase by phase, and simulate them with more workers.
 
     python benches/scaling.py [--workers 1 2 4] [--parts N]
+    python benches/scaling.py --simulate
 
-It measures the parameters of the model on this machine and the flights with each number of workers,
-and prints both beside each other: the table of docs/scaling.md.
+The first form measures the costs of `scaling_model.py` on this machine and the flights with each
+number of workers, and compares these with the simulation: the exit status is 1 if one differs by
+more than a factor of 2. It refuses a busy machine, unless --busy is given. Both forms then simulate
+10, 100 and 1,000 workers; --simulate does so with the costs that docs/scaling.md has published.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +27,32 @@ from usmq._flights import data_folder, load
 from usmq.dask import LocalUsmCluster, LogicalTable
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.append(str(Path(__file__).parent))
 import flights_dask
+import scaling_model as model
 
 TASKS = 400
 MIB = 2**20
+# A load average above this disturbs the measurements.
+QUIET = 1.5
+# The largest factor between a measured and a simulated time.
+AGREEMENT = 2.0
+ROWS = 336_776
+# The costs on the page, of 2026-11-20. The heartbeat was not measured then.
+PUBLISHED = model.Costs(
+    task=2.5e-3,
+    heartbeat=0.0,
+    upload_byte=1 / 59e6,
+    transfer=16e-3,
+    transfer_byte=1 / (1.8 * 2**30),
+    row={"map": 12e-3 / ROWS, "reduce": 24.5e-3 / ROWS, "group": 86e-3 / ROWS},
+)
+# The measured seconds on the page: the means of two runs.
+MEASURED = {
+    1: {"upload": 0.2055, "map": 0.0565, "reduce": 0.046, "group": 0.1205},
+    2: {"upload": 0.1885, "map": 0.0895, "reduce": 0.073, "group": 0.1385},
+    4: {"upload": 0.1745, "map": 0.0885, "reduce": 0.072, "group": 0.1405},
+}
 
 
 def timed(work: Callable[[], Any], times: int = 5) -> float:
@@ -124,35 +150,130 @@ def phases(client: Client, flights: Any, parts: int) -> dict[str, float]:
     return {name: statistics.median(times[1:]) for name, times in took.items()}
 
 
-def main() -> int:
-    """Measure, and print the table."""
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    arguments.add_argument("--parts", type=int, default=8)
-    given = arguments.parse_args()
+def idle_load(seconds: float = 5.0) -> float:
+    """Return the CPU time of this process, with scheduler and nannies, for each second at rest."""
+    start, cpu = time.perf_counter(), time.process_time()
+    time.sleep(seconds)
+    return (time.process_time() - cpu) / (time.perf_counter() - start)
+
+
+def per_heartbeat(idle: dict[int, float]) -> float:
+    """Return the seconds for a heartbeat: what more workers add to the load at rest."""
+    few, many = min(idle), max(idle)
+    beats = many / model.heartbeat_interval(many) - few / model.heartbeat_interval(few)
+    return max(idle[many] - idle[few], 0.0) / beats
+
+
+def costs_of(
+    client: Client, found: dict[str, float], heartbeat: float, rows: int, nbytes: int, parts: int
+) -> model.Costs:
+    """Return the costs of the model, from two workers and the phases on one."""
+    task, messages_each = per_task(client)
+    small, large = transfer(client, 8), transfer(client, 64 * MIB)
+    print(f"task: {task * 1e3:.2f} ms, {messages_each:.1f} messages")
+    rate = 64 * MIB / (large - small)
+    print(f"transfer: {small * 1e3:.1f} ms for nothing, then {rate / MIB:.0f} MiB/s")
+    print(f"heartbeat: {heartbeat * 1e3:.2f} ms")
+    graph = model.flights(PUBLISHED, rows, parts, upload=True)
+    count = {name: sum(each.phase == name for each in graph) for name in model.PHASES}
+    left = {name: max(found[name] - count[name] * task, 0.0) for name in model.PHASES}
+    return model.Costs(
+        task=task,
+        heartbeat=heartbeat,
+        upload_byte=left["upload"] / nbytes,
+        transfer=small,
+        transfer_byte=1 / rate,
+        row={name: left[name] / rows for name in model.PHASES[1:]},
+        row_bytes=nbytes / rows,
+    )
+
+
+def compare(
+    costs: model.Costs, measured: dict[int, dict[str, float]], rows: int, parts: int
+) -> bool:
+    """Print measured and simulated times of this machine; return whether they agree."""
+    agrees = True
+    print("| workers | measured | simulated | factor |")
+    print("|---|---|---|---|")
+    graph = model.flights(costs, rows, parts, upload=True)
+    for workers, phases_of in measured.items():
+        simulated = model.simulate(costs, graph, workers, per_machine=workers).total
+        found = sum(phases_of.values())
+        factor = simulated / found
+        agrees &= 1 / AGREEMENT <= factor <= AGREEMENT
+        print(f"| {workers} | {found * 1e3:.0f} ms | {simulated * 1e3:.0f} ms | {factor:.2f} |")
+    return agrees
+
+
+def grow(costs: model.Costs, rows: int = 1_000_000_000) -> None:
+    """Print the simulated times of many workers, each with its own machine, and what is busiest."""
+    print(f"\n{rows:,} rows that each worker reads itself:\n")
+    print("| workers | partitions | scheduler | device | merge | total | busiest |")
+    print("|---|---|---|---|---|---|---|")
+    for each in (8, 1):
+        for workers in (1, 10, 100, 1000):
+            parts = each * workers
+            graph = model.flights(costs, rows, parts, upload=False)
+            found = model.simulate(costs, graph, workers)
+            device = rows * sum(costs.row.values()) / workers
+            scheduler = found.busy["scheduler"] * found.total
+            merge = found.busy["transfers"] * found.total
+            name = found.bottleneck
+            print(
+                f"| {workers:,} | {parts:,} | {scheduler:.1f} s | {device:.1f} s | {merge:.1f} s "
+                f"| {found.total:.1f} s | {name}, {found.busy[name]:.0%} |"
+            )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure or take the published costs, and print the tables."""
+    about = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    about.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    about.add_argument("--parts", type=int, default=8)
+    about.add_argument("--simulate", action="store_true", help="measure nothing")
+    about.add_argument("--busy", action="store_true", help="measure on a busy machine, too")
+    given = about.parse_args(arguments)
+    if given.simulate:
+        agrees = compare(PUBLISHED, MEASURED, ROWS, 8)
+        grow(PUBLISHED)
+        return 0 if agrees else 1
+    load_average = os.getloadavg()[0]
+    if load_average > QUIET and not given.busy:
+        about.error(
+            f"the load average is {load_average:.1f}, and other work disturbs the measurement; "
+            f"wait until it is below {QUIET}, or use --busy"
+        )
+    if 1 not in given.workers or len(set(given.workers)) < 2:
+        about.error(
+            "--workers must include 1, for the cost of a row, and another, for that of a worker"
+        )
     flights = load(data_folder(None)).with_reals("f8")
     rows, nbytes = flights.table.num_rows, flights.table.nbytes
     print(f"{rows:,} rows, {nbytes:,} bytes, {given.parts} partitions")
-    with (
-        LocalUsmCluster(n_workers=2, dashboard_address=":0") as cluster,
-        cluster.get_client() as client,
-    ):
-        seconds, count = per_task(client)
-        print(f"task: {seconds * 1e3:.2f} ms, {count:.1f} messages")
-        small, large = transfer(client, 8), transfer(client, 64 * MIB)
-        rate = 64 / (large - small)
-        print(f"transfer: {small * 1e3:.1f} ms for nothing, then {rate:.0f} MiB/s")
+    measured: dict[int, dict[str, float]] = {}
+    idle: dict[int, float] = {}
     for workers in given.workers:
         with (
             LocalUsmCluster(n_workers=workers, dashboard_address=":0") as cluster,
             cluster.get_client() as client,
         ):
-            found = phases(client, flights, given.parts)
+            found = measured[workers] = phases(client, flights, given.parts)
             moved = sum(client.run(flights_dask.copied).values())
+            idle[workers] = idle_load()
         text = "  ".join(f"{name} {took * 1e3:7.1f} ms" for name, took in found.items())
         total = sum(found.values())
         print(f"{workers} workers: {text}  all {total * 1e3:7.1f} ms, {moved:,} bytes sent")
-    return 0
+    with (
+        LocalUsmCluster(n_workers=2, dashboard_address=":0") as cluster,
+        cluster.get_client() as client,
+    ):
+        costs = costs_of(client, measured[1], per_heartbeat(idle), rows, nbytes, given.parts)
+    print()
+    agrees = compare(costs, measured, rows, given.parts)
+    grow(costs)
+    return 0 if agrees else 1
 
 
 if __name__ == "__main__":

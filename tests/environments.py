@@ -120,6 +120,11 @@ except usmq.KernelBuildError as error:
 else:
     raise SystemExit("a kernel with sycl.hpp was built without headers of C++")
 """
+# Before the program of Ray: one emulated GPU for each of two actors.
+ON_TWO_GPUS = """
+import os
+os.environ |= {"USMQ_EMULATE_GPUS": "2", "SELECTORS": "*:0 *:1"}
+"""
 VERSIONS = """
 from importlib.metadata import version
 found = version("intel-sycl-rt"), version("umf")
@@ -160,7 +165,12 @@ ENVIRONMENTS = {
     "dpnp-first": Environment((("dpnp",), (WHEEL,)), (PEER_ASKS_FIRST, WITH_DPNP)),
     "usmq-first": Environment(((WHEEL,), ("dpnp",)), (PEER_ASKS_FIRST, WITH_DPNP)),
     "ray": Environment(
-        ((WHEEL, "dpctl", "numpy", "ray"),), (program("actors.py"), PEER_ASKS_FIRST)
+        ((WHEEL, "dpctl", "numpy", "ray"),),
+        (program("actors.py"), ON_TWO_GPUS + program("actors.py"), PEER_ASKS_FIRST),
+    ),
+    "dashboard": Environment(
+        ((WHEEL, "distributed", "numpy", "bokeh", "prometheus-client"),),
+        ((ROOT / "tests" / "dashboard.py").read_text(encoding="utf-8"),),
     ),
 }
 

@@ -23,6 +23,7 @@ test_site              is about pages
 test_docs              as test_site
 test_workflows         is about files of the repository
 test_packages          runs as the part `packages`
+test_dask_chaos        runs as the part `dask`
 test_dask_cluster      with the other test_dask files, runs as the part `dask`
 test_dask_command      as test_dask_cluster
 test_dask_faults       as test_dask_cluster

@@ -18,6 +18,8 @@ _Reason: TypeAlias = Literal[
     "conversion",
     "order",
     "host argument",
+    "pickle",
+    "shared memory",
 ]
 
 @final

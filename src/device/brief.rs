@@ -6,7 +6,8 @@
 //! [`BRIEF`], and if this launch depends on no event and on no earlier work of its queue.
 
 use super::program::Program;
-use super::submit::{Extents, KernelArgs};
+use super::kernel_args::KernelArgs;
+use crate::ffi::Extents;
 use crate::runtime::interrupt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::num::NonZeroU64;

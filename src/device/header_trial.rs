@@ -1,6 +1,7 @@
 //! Runs the trial kernels of the device header: a spelling that compiles must also count work-items as numpy does.
 
-use super::submit::{Extents, KernelArgs};
+use super::kernel_args::KernelArgs;
+use crate::ffi::Extents;
 use super::{Context, Device, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;

@@ -17,6 +17,7 @@ mod future;
 pub(crate) mod header;
 mod header_trial;
 mod in_flight;
+mod kernel_args;
 mod kernel_cache;
 mod kind;
 mod names;

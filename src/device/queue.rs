@@ -416,6 +416,7 @@ const AT_EXIT: Duration = Duration::from_secs(60);
 /// released before the driver has released them.
 struct Closing {
     queue: Raw,
+    in_order: bool,
     since: Instant,
     /// When the commands were found complete.
     idle: Option<Instant>,
@@ -432,7 +433,8 @@ impl Watched for Closing {
                 Err(_) => (self.since.elapsed() > AT_EXIT).then(Instant::now),
             };
         }
-        Progress::complete_if(self.idle.is_some_and(|idle| idle.elapsed() > SOON))
+        // Handles to in-order queues of other libraries come and go with each import, so they are not kept.
+        Progress::complete_if(self.idle.is_some_and(|idle| self.in_order || idle.elapsed() > SOON))
     }
 
     fn finish(self: Box<Self>) {
@@ -448,7 +450,8 @@ const SOON: Duration = Duration::from_millis(250);
 impl Drop for Inner {
     fn drop(&mut self) {
         let _mark = InDestructor::enter();
-        watch(Box::new(Closing { queue: self.raw.clone(), since: Instant::now(), idle: None }));
+        let (queue, in_order) = (self.raw.clone(), self.properties.in_order);
+        watch(Box::new(Closing { queue, in_order, since: Instant::now(), idle: None }));
     }
 }
 

@@ -1,7 +1,8 @@
 //! The capture of this thread: it takes the commands of queues instead of the runtime.
 
 use super::program::Program;
-use super::submit::{Extents, KernelArgs};
+use super::kernel_args::KernelArgs;
+use crate::ffi::Extents;
 use super::{Event, Queue};
 use crate::error::Result;
 use std::any::Any;

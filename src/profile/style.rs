@@ -77,6 +77,8 @@ impl Style {
             Self::Copy(Reason::Conversion) => ("#56b4e9", "#04141f"),
             Self::Copy(Reason::Order) => ("#8c959f", "#0b1015"),
             Self::Copy(Reason::HostArgument) => ("#a6761d", "#0b0700"),
+            Self::Copy(Reason::Pickle) => ("#7570b3", "#ffffff"),
+            Self::Copy(Reason::SharedMemory) => ("#66a61e", "#071200"),
             Self::Fill => ("#7fc8b2", "#00140e"),
             Self::Barrier => ("#6e7781", "#ffffff"),
             Self::Build => ("#5b6c8f", "#ffffff"),
@@ -87,7 +89,7 @@ impl Style {
 
     /// All styles, for the style sheet.
     fn all() -> impl Iterator<Item = Self> {
-        const REASONS: [Reason; 11] = [
+        const REASONS: [Reason; 13] = [
             Reason::Explicit,
             Reason::HostRead,
             Reason::HostWrite,
@@ -99,6 +101,8 @@ impl Style {
             Reason::Conversion,
             Reason::Order,
             Reason::HostArgument,
+            Reason::Pickle,
+            Reason::SharedMemory,
         ];
         let others = [Self::Kernel, Self::Fill, Self::Barrier, Self::Build, Self::Call];
         REASONS.into_iter().map(Self::Copy).chain(others)

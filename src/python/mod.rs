@@ -69,8 +69,8 @@ mod core {
         like::{empty_like, full_like, ones_like, zeros_like},
         memory::{live_allocations, memory_stats, record_allocations, set_memory_limit, trim_memory},
         pickle::{
-            fill_frame, observe_pickles, restore_array, restore_column, restore_field, restore_queue,
-            restore_table,
+            fill_frame, observe_pickles, pack_in_place, restore_array, restore_column, restore_field,
+            restore_queue, restore_table,
         },
         placement::{Plan, Step, collocate, explain, follow},
         platform::{Platform, devices, platform_problems, platforms},

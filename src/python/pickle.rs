@@ -7,11 +7,14 @@ use super::classes::{Array, Column, Field, Queue, Table};
 use super::{argument, index, scope};
 use crate::interop::arrow::{self, Packed};
 use crate::python::gil::detach;
+use crate::trace::{Reason, with_reason};
 use crate::{DType, Error, HostMemory, MemoryKind, UsmKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
+use std::any::Any;
+use std::sync::Arc;
 
 /// The format version of arrays and queues; columns have their own.
 const FORMAT: u32 = 1;
@@ -72,6 +75,7 @@ pub(super) fn reduce_array<'py>(
     let shape = PyTuple::new(py, array.shape())?;
     // System memory belongs to this process; its copy is like that of any host data.
     let kind = array.usm_kind().unwrap_or(UsmKind::Device).name();
+    let _why = with_reason(Reason::Pickle);
     let about = (FORMAT, array.dtype().name(), shape, kind, array.is_readonly());
     let (format, dtype, shape, kind, readonly) = about;
     tell_made(py, array.usm_kind(), array.nbytes());
@@ -83,6 +87,7 @@ pub(super) fn reduce_column<'py>(
     column: &arrow::Column,
     protocol: i32,
 ) -> PyResult<Reduced<'py>> {
+    let _why = with_reason(Reason::Pickle);
     let packed = detach(py, || column.pack())?;
     tell_made(py, column.usm_kind(), packed_bytes(&packed));
     reduced(py, "restore_column", packed_args(py, &packed, protocol)?)
@@ -93,6 +98,7 @@ pub(super) fn reduce_table<'py>(
     table: &arrow::Table,
     protocol: i32,
 ) -> PyResult<Reduced<'py>> {
+    let _why = with_reason(Reason::Pickle);
     let packed = detach(py, || table.pack())?;
     tell_made(py, table.batches().iter().find_map(arrow::Column::usm_kind), packed_bytes(&packed));
     reduced(py, "restore_table", packed_args(py, &packed, protocol)?)
@@ -151,7 +157,8 @@ fn frame<'py>(py: Python<'py>, array: &crate::Array, protocol: i32) -> PyResult<
     py.import("pickle")?.getattr("PickleBuffer")?.call1((bytes,))
 }
 
-/// Copy an array's elements, in C order, to a writable buffer of the same size: a frame in existing memory.
+/// Copy an array's elements, in C order, to a writable buffer of the same size: a frame in memory that another
+/// process maps.
 #[pyfunction]
 pub(super) fn fill_frame(
     py: Python<'_>,
@@ -168,9 +175,29 @@ pub(super) fn fill_frame(
         )));
     }
     let (address, bytes) = (frame.address(), frame.bytes());
+    let _why = with_reason(Reason::SharedMemory);
     detach(py, || array.read_into(address as *mut u8, bytes, None))?;
     tell_made(py, array.usm_kind(), bytes);
     Ok(())
+}
+
+/// The description, the USM kind, and the buffers of a column or table, for `fill_frame`; device memory stays in
+/// place.
+#[pyfunction]
+pub(super) fn pack_in_place<'py>(
+    py: Python<'py>,
+    object: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyBytes>, Option<&'static str>, Vec<Array>)> {
+    let _why = with_reason(Reason::SharedMemory);
+    let (packed, kind) = if let Ok(table) = object.cast::<Table>() {
+        let table = &table.get().0;
+        (detach(py, || table.pack_in_place())?, table.batches().iter().find_map(arrow::Column::memory_kind))
+    } else {
+        let column = &object.cast::<Column>()?.get().0;
+        (detach(py, || column.pack_in_place())?, column.memory_kind())
+    };
+    let buffers = packed.buffers.into_iter().map(Array::new).collect();
+    Ok((PyBytes::new(py, &packed.header), kind.map(MemoryKind::name), buffers))
 }
 
 fn packed_bytes(packed: &Packed) -> usize {
@@ -211,8 +238,11 @@ fn foreign<'py>(frame: &Bound<'py, PyAny>) -> PyResult<ForeignBuffer<'py>> {
     ForeignBuffer::readable(frame)
 }
 
-/// Restore the array of a pickle. With usm_type ``"system"`` the array is the frame itself, in place.
+/// Restore the array of a pickle, or of a frame that another process maps (`shared`). With usm_type ``"system"`` the
+/// array is the frame itself, in place.
 #[pyfunction]
+#[pyo3(signature = (format, dtype, shape, usm_type, readonly, frame, *, shared = false))]
+#[allow(clippy::too_many_arguments)] // the arguments are the fields of the pickle
 pub(super) fn restore_array(
     py: Python<'_>,
     format: u32,
@@ -221,6 +251,7 @@ pub(super) fn restore_array(
     usm_type: &str,
     readonly: bool,
     frame: &Bound<'_, PyAny>,
+    shared: bool,
 ) -> PyResult<Array> {
     check_format(format)?;
     let (dtype, shape) = (DType::parse(dtype)?, index::extents(shape, "shape")?);
@@ -244,6 +275,7 @@ pub(super) fn restore_array(
         // SAFETY: a held buffer keeps its memory; the caller gives a frame that nothing else uses.
         return Ok(Array::new(detach(py, || unsafe { crate::Array::from_host(&memory, &queue, owner) })?));
     }
+    let _why = with_reason(if shared { Reason::SharedMemory } else { Reason::Pickle });
     let array = detach(py, || -> crate::Result<_> {
         let array = crate::Array::uninit(shape, dtype, kind, &queue)?;
         array.copy_from_bytes(bytes)?;
@@ -253,32 +285,76 @@ pub(super) fn restore_array(
     Ok(Array::new(array))
 }
 
-/// Calls `restore` with the frames' bytes and the current queue.
+/// Where the restored columns get their memory.
+#[derive(Clone, Copy)]
+enum Frames {
+    /// A copy of the frames of a pickle.
+    Pickle,
+    /// A copy of memory that another process maps, too.
+    Shared,
+    /// That memory itself.
+    InPlace,
+}
+
+fn frames_of(shared: bool, in_place: bool) -> Frames {
+    match (shared, in_place) {
+        (_, true) => Frames::InPlace,
+        (true, _) => Frames::Shared,
+        _ => Frames::Pickle,
+    }
+}
+
+/// Calls `restore` with the frames' bytes, the current queue and, for memory used in place, its owner.
 fn unpacked<T: Send>(
     frames: &Bound<'_, PyTuple>,
-    restore: impl FnOnce(&[&[u8]], &crate::Queue) -> crate::Result<T> + Send,
+    how: Frames,
+    restore: impl FnOnce(&[&[u8]], &crate::Queue, Option<Owners>) -> crate::Result<T> + Send,
 ) -> PyResult<T> {
     let py = frames.py();
     let frames = frames.iter().map(|frame| foreign(&frame)).collect::<PyResult<Vec<_>>>()?;
     let slices = frames.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
+    let owners: Option<Owners> = matches!(how, Frames::InPlace)
+        .then(|| Arc::new(frames.iter().map(|frame| frame.owner()()).collect::<Vec<_>>()) as Owners);
     let queue = scope::current(py)?;
-    Ok(detach(py, || restore(&slices, &queue))?)
+    let _why = with_reason(if matches!(how, Frames::Pickle) { Reason::Pickle } else { Reason::SharedMemory });
+    Ok(detach(py, || restore(&slices, &queue, owners))?)
 }
 
-/// Restore the column of a pickle.
+/// The held buffers of a column or table.
+type Owners = Arc<dyn Any + Send + Sync>;
+
+/// Restore the column of a pickle, or of frames that another process maps (`shared`), on request in place.
 #[pyfunction]
-#[pyo3(signature = (header, *frames))]
-pub(super) fn restore_column(header: &[u8], frames: &Bound<'_, PyTuple>) -> PyResult<Column> {
-    let column = unpacked(frames, |frames, queue| arrow::Column::unpack(header, frames, queue))?;
+#[pyo3(signature = (header, *frames, shared = false, in_place = false))]
+pub(super) fn restore_column(
+    header: &[u8],
+    frames: &Bound<'_, PyTuple>,
+    shared: bool,
+    in_place: bool,
+) -> PyResult<Column> {
+    let column = unpacked(frames, frames_of(shared, in_place), |frames, queue, owners| match owners {
+        // SAFETY: held buffers keep their memory; the caller gives frames that nothing else writes to.
+        Some(owners) => unsafe { arrow::Column::unpack_in_place(header, frames, queue, owners) },
+        None => arrow::Column::unpack(header, frames, queue),
+    })?;
     tell_read(frames.py(), column.usm_kind(), column.nbytes());
     Ok(Column::new(column))
 }
 
-/// Restore the table of a pickle.
+/// Restore the table of a pickle; as `restore_column`.
 #[pyfunction]
-#[pyo3(signature = (header, *frames))]
-pub(super) fn restore_table(header: &[u8], frames: &Bound<'_, PyTuple>) -> PyResult<Table> {
-    let table = unpacked(frames, |frames, queue| arrow::Table::unpack(header, frames, queue))?;
+#[pyo3(signature = (header, *frames, shared = false, in_place = false))]
+pub(super) fn restore_table(
+    header: &[u8],
+    frames: &Bound<'_, PyTuple>,
+    shared: bool,
+    in_place: bool,
+) -> PyResult<Table> {
+    let table = unpacked(frames, frames_of(shared, in_place), |frames, queue, owners| match owners {
+        // SAFETY: as above.
+        Some(owners) => unsafe { arrow::Table::unpack_in_place(header, frames, queue, owners) },
+        None => arrow::Table::unpack(header, frames, queue),
+    })?;
     let kind = table.batches().iter().find_map(arrow::Column::usm_kind);
     tell_read(frames.py(), kind, table.batches().iter().map(arrow::Column::nbytes).sum());
     Ok(Table::new(table))

@@ -78,6 +78,10 @@ pub enum Reason {
     Order,
     /// A kernel got memory of the host as an argument.
     HostArgument,
+    /// To or from the bytes of a pickle.
+    Pickle,
+    /// To or from memory that another process maps, too.
+    SharedMemory,
 }
 
 /// The clock of a record's times.
@@ -205,6 +209,8 @@ impl Reason {
             Self::Conversion => "conversion",
             Self::Order => "order",
             Self::HostArgument => "host argument",
+            Self::Pickle => "pickle",
+            Self::SharedMemory => "shared memory",
         }
     }
 }

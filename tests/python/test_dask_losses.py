@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import signal
 import sys
@@ -159,6 +161,55 @@ def test_tasks_of_a_device_lost_in_a_graph_run_on_the_others() -> None:
         family = psutil.Process().children(recursive=True)
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not [child for child in alive if "spawn_main" in " ".join(child.cmdline())]
+
+
+def kill_and_wait(client: Client) -> float:
+    """Kill the only worker, and return the seconds until another one has registered."""
+    (pid,) = client.run(os.getpid).values()
+    begin = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    while True:
+        with contextlib.suppress(OSError, ValueError):
+            if set(client.run(os.getpid).values()) - {pid}:
+                return time.monotonic() - begin
+        assert time.monotonic() - begin < 60, "the worker did not come back"
+        time.sleep(0.05)
+
+
+def test_a_worker_that_is_lost_twice_comes_back_twice() -> None:
+    with LocalUsmCluster(n_workers=1, **QUIET) as cluster, cluster.get_client() as client:
+        took = kill_and_wait(client)
+        # The time after the first loss ends while the worker is starting after the second one.
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": 3 * took}):
+            begin = time.monotonic()
+            kill_and_wait(client)
+            time.sleep(max(0, begin + 2.7 * took - time.monotonic()))
+            kill_and_wait(client)
+            assert list(cluster.workers) == [0]
+
+
+def held_by_a_log() -> int:
+    """Log an exception whose frame has an array; return the device memory that is still in use."""
+
+    def fail(array: usmq.Array) -> None:
+        raise OSError(f"a peer has gone with {array.nbytes} bytes")
+
+    logger = logging.getLogger("distributed.worker")
+    try:
+        fail(usmq.zeros(1 << 20, "u1"))
+    except OSError:
+        logger.exception("failed during a transfer of %s", usmq.zeros(1 << 20, "u1"))
+    usmq.trim_memory()
+    return int(usmq.memory_stats()["device"]["used"])
+
+
+def test_the_log_of_a_worker_keeps_no_device_memory() -> None:
+    with LocalUsmCluster(n_workers=1, **QUIET) as cluster, cluster.get_client() as client:
+        assert set(client.run(held_by_a_log).values()) == {0}
+        (log,) = client.get_worker_logs().values()
+        text = "\n".join(line for _, line in log)
+        assert "a peer has gone with 1048576 bytes" in text
+        assert "failed during a transfer of" in text
 
 
 def test_a_task_that_names_a_device_missing_on_its_worker_is_an_error() -> None:

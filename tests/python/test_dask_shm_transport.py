@@ -1,9 +1,10 @@
-"""Arrays between workers of one machine go through memory that both map; all else as before."""
+"""Arrays and tables go through memory that workers of one machine map; all else uses the socket."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import cloudpickle
 import dask
 import numpy as np
+import pyarrow as pa
 import pytest
 import usmq
 
@@ -23,9 +25,12 @@ from usmq.dask._shm_transport import (  # noqa: E402
     HERE,
     KEY,
     PAGE,
+    READER,
     SMALLEST,
     Outbox,
     dumps,
+    ended,
+    identity,
     loads,
     machine,
 )
@@ -75,6 +80,139 @@ def test_an_array_is_read_in_place_from_shared_memory(
     assert (back.to_numpy() == array.to_numpy()).all()
     assert back.queue == usmq.current_queue()
     assert not back.readonly
+
+
+def arrow_table() -> pa.Table:
+    """Return two batches with nulls, text, nested values and a dictionary: 4 MiB and more."""
+    numbers = np.arange(COUNT)
+    words = pa.array([f"word {number % 7}" for number in range(COUNT)])
+    columns = {
+        "x": pa.array(numbers, mask=numbers % 5 == 0),
+        "text": pa.array([None if number % 9 == 0 else "é" * (number % 4) for number in numbers]),
+        "words": words.dictionary_encode(),
+        "lists": pa.array([[number, number + 1] for number in range(COUNT)]),
+        "flags": pa.array(numbers % 3 == 0),
+        "empty": pa.nulls(COUNT),
+    }
+    table = pa.table(columns)
+    return pa.concat_tables([table.slice(0, 1000), table.slice(1000)])
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda table: table,
+        lambda table: table.batches[0].columns[0],
+        lambda table: table.batches[0].columns[2],
+        lambda table: usmq.Table({name: table[name][3 : COUNT - 7] for name in ("words", "lists")}),
+        lambda table: table.batches[0].columns[1][11 : COUNT - 2000],
+    ],
+    ids=["table", "numbers", "dictionary", "cut table", "cut text"],
+)
+def test_columns_and_tables_are_read_in_place_from_shared_memory(
+    kind: str, part: Callable[[usmq.Table], usmq.Column | usmq.Table], asker: dict[str, Any]
+) -> None:
+    columns = part(usmq.from_arrow(arrow_table(), usm_type=kind))
+    HERE.ways.clear()
+    header, frames = serialize(columns, context=asker)
+    assert header["serializer"] == "dask"
+    assert sum(memoryview(frame).nbytes for frame in frames) == 0
+    assert len(pickle.dumps(header)) < 6000
+    back = deserialize(header, frames)
+    assert type(back) is type(columns)
+    assert back.to_arrow().equals(columns.to_arrow())
+    assert back.queue == usmq.current_queue()
+    reaches = "usm_system_allocations" in usmq.current_queue().device.aspects
+    way = "in-place" if reaches and kind == "device" else "copied-from-shared"
+    assert set(HERE.ways) == {"same-host", way}
+    assert HERE.ways["same-host"] > 1 << 20
+    # The result can travel on, and be pickled.
+    again = deserialize(*serialize(back, context=asker))
+    assert again.to_arrow().equals(columns.to_arrow())
+    assert pickle.loads(pickle.dumps(back)).to_arrow().equals(columns.to_arrow())
+
+
+def test_a_table_used_in_place_keeps_its_memory(asker: dict[str, Any]) -> None:
+    table = usmq.from_arrow(arrow_table())
+    back = deserialize(*serialize(table, context=asker))
+    (segment,) = HERE.outbox._segments
+    if HERE.ways["in-place"] == 0:
+        pytest.skip("the device does not use system memory")
+    values = back.batches[0].columns[0].values()
+    del back
+    usmq.trim_memory()
+    assert not segment.free()
+    assert values.to_numpy()[1] == 1
+    del values
+    usmq.trim_memory()
+    assert segment.free()
+
+
+def test_a_profile_names_the_way_of_each_copy(asker: dict[str, Any]) -> None:
+    array, table = usmq.arange(COUNT, dtype="i8"), usmq.from_arrow(arrow_table())
+    with usmq.profile() as p:
+        for sent in (array, table):
+            deserialize(*serialize(sent, context=asker))
+    assert {event.reason for event in p.events if event.kind == "copy"} == {"shared memory"}
+    with usmq.profile() as p:
+        for sent in (array, table):
+            pickle.loads(pickle.dumps(sent, protocol=5))
+    assert {event.reason for event in p.events if event.kind == "copy"} == {"pickle"}
+
+
+@pytest.mark.parametrize("damage", ["short", "long", "header"])
+def test_damaged_columns_are_refused(damage: str, asker: dict[str, Any]) -> None:
+    column = usmq.from_arrow(pa.array(range(COUNT)))
+    packed, kind, buffers = usmq._core.pack_in_place(column)
+    assert (kind, [buffer.nbytes for buffer in buffers]) == ("device", [8 * COUNT])
+    frames = [memoryview(buffers[0].to_numpy()).cast("B")]
+    if damage == "short":
+        frames = [frames[0][:-8]]
+    elif damage == "long":
+        frames = [*frames, frames[0]]
+    else:
+        packed = packed[:-3]
+    reaches = "usm_system_allocations" in usmq.current_queue().device.aspects
+    for place in {False, reaches}:
+        with pytest.raises(usmq.InteropError, match="packed data is broken"):
+            usmq._core.restore_column(packed, *frames, shared=True, in_place=place)
+    with pytest.raises(TypeError):
+        usmq._core.pack_in_place(usmq.zeros(3))
+
+
+def test_memory_for_a_reader_that_has_ended_is_released(asker: dict[str, Any]) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        asker["recipient"][READER] = identity(process.pid)
+        dumps(usmq.arange(COUNT, dtype="i8"), asker)
+        HERE.outbox.sweep(idle=0)
+        assert len(HERE.outbox._segments) == 1
+        process.kill()
+    assert ended(asker["recipient"][READER])
+    assert not ended(identity(os.getpid()))
+    HERE.outbox.sweep()
+    assert not HERE.outbox._segments
+
+
+@pytest.mark.parametrize(
+    ("context", "why"),
+    [
+        ({"recipient": {}}, "no-worker-here"),
+        ({"recipient": {KEY: "another machine"}}, "other-machine"),
+        (None, None),
+    ],
+)
+def test_data_that_uses_the_socket_is_counted_with_the_reason(
+    context: dict[str, Any] | None, why: str | None, asker: dict[str, Any]
+) -> None:
+    HERE.ways.clear()
+    for sent in (usmq.arange(COUNT, dtype="i8"), usmq.from_arrow(pa.array(range(COUNT)))):
+        assert serialize(sent, context=context)[0]["serializer"] == "pickle"
+    each = 2 * 8 * COUNT
+    assert HERE.ways == ({"socket": each, f"socket-{why}": each} if why else {})
+    HERE.ways.clear()
+    serialize(usmq.zeros(9, "u1"), context=asker)
+    assert HERE.ways == {"socket": 9, "socket-small": 9}
 
 
 @pytest.mark.parametrize(
@@ -188,6 +326,25 @@ def test_an_array_of_an_exited_process_raises_an_error_dask_handles(
         os.close(writing)
 
 
+def test_only_memory_that_may_not_be_opened_ends_sharing(
+    asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    header, frames = dumps(usmq.arange(COUNT, dtype="i8"), asker)
+    # The process is alive, as one that is being killed; a number of it means nothing any more.
+    with pytest.raises(ConnectionError, match="is gone"):
+        loads(header | {"number": 1 << 19}, frames)
+    assert HERE.name is not None
+
+    def refused(*_: Any) -> int:
+        raise PermissionError("not permitted")
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(ConnectionError, match="not permitted"):
+        loads(header, frames)
+    assert HERE.name is None
+    assert "uses sockets from now on" in caplog.text
+
+
 def test_without_shared_memory_the_socket_is_used(
     asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,12 +352,19 @@ def test_without_shared_memory_the_socket_is_used(
         raise OSError("no room")
 
     monkeypatch.setattr(os, "memfd_create", full)
+    HERE.ways.clear()
     header, _ = serialize(usmq.arange(COUNT, dtype="i8"), context=asker)
     assert header["serializer"] == "pickle"
+    assert HERE.ways == {"socket": 8 * COUNT, "socket-no-memory": 8 * COUNT}
 
 
 def part(number: int) -> usmq.Array:
     return usmq.arange(number * COUNT, (number + 1) * COUNT, dtype="i8")
+
+
+def sum_of_column(table: usmq.Table) -> int:
+    assert table.queue == usmq.current_queue()
+    return int(table.to_arrow()["x"].to_numpy().sum())
 
 
 def total(value: Any) -> int:
@@ -229,11 +393,14 @@ def test_workers_use_shared_memory_and_clients_do_not(pair: tuple[Client, bool])
     first, second = client.scheduler_info(n_workers=-1)["workers"]
     array = client.submit(part, 3, workers=[first])
     nested = client.submit(lambda: {"a": [part(4)], "b": part(5)}, workers=[first])
+    table = client.submit(lambda: usmq.Table({"x": part(6)}), workers=[first])
     sums = [client.submit(total, value, workers=[second]) for value in (array, nested)]
     most = [sum(range(n * COUNT, (n + 1) * COUNT)) for n in (3, 4, 5)]
     assert client.gather(sums) == [most[0], most[1] + most[2]]
+    column = client.submit(sum_of_column, table, workers=[second]).result(timeout=40)
+    assert column == sum(range(6 * COUNT, 7 * COUNT))
     bytes_shared = client.run(shared, workers=[first])[first]
-    assert bytes_shared == (3 * 8 * COUNT if expected else 0)
+    assert bytes_shared == (4 * 8 * COUNT if expected else 0)
     # The connections of client and scheduler carry no host name.
     assert total(array.result(timeout=40)) == most[0]
     assert total(client.gather(nested, direct=True)) == most[1] + most[2]

@@ -8,6 +8,7 @@ import sys
 import cloudpickle
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import usmq
 from distributed import get_worker
@@ -355,3 +356,178 @@ def test_a_worker_that_dies_loses_no_data(client, tmp_path):
     assert (tmp_path / "died").exists()
     assert total == table["v"].null_count
     assert logical.to_arrow().equals(table)
+
+
+# --- plans, filters, columns
+
+
+def test_a_plan_prints_before_it_runs(client):
+    table = LogicalTable.from_arrow(numbers(), 3)
+    schema = pa.schema({"k": pa.int32(), "y": pa.float64()})
+    late = table.filter("v[i] > limit", limit=10.0).map_partitions(doubled, 2.0, schema=schema)
+    found = late.group_by("k").aggregate([("y", "sum")])
+    assert found.explain() == "\n".join(
+        [
+            "group_by(k).aggregate(y_sum): 5 tasks, 1 partition, planned",
+            "  map_partitions(doubled, 2.0): 6 tasks, 3 partitions, planned",
+            "    filter('v[i] > limit', limit=10.0): 3 tasks, 3 partitions, planned",
+            "      from_arrow(10,000 rows): 3 tasks, 3 partitions, planned",
+        ]
+    )
+    assert repr(table).endswith("columns k, v, w, planned: 3 tasks>")
+    table.start()
+    assert found.explain().splitlines()[3].endswith("3 partitions, submitted")
+    assert found.explain().count("planned") == 3
+    assert repr(late).endswith("columns k, y, planned: 9 tasks>")
+    rows = found.wait(PATIENCE).to_arrow()
+    assert rows["y_sum"].to_pylist()
+    assert "planned" not in found.explain() + repr(found) + repr(table)
+
+
+def test_head_takes_rows_of_as_few_partitions_as_needed(client):
+    table = numbers()
+    logical = LogicalTable.from_arrow(table, 5)
+    for rows in (0, 1, 7, 2000, 2001, 20_000):
+        found = logical.head(rows)
+        assert found.equals(table.slice(0, rows))
+        assert found.schema.equals(table.schema, check_metadata=True)
+    assert LogicalTable.from_arrow(table.slice(0, 0), 2).head().num_rows == 0
+    with pytest.raises(ValueError, match="0 rows or more"):
+        logical.head(-1)
+
+
+def test_filter_selects_like_pyarrow(client):
+    table = numbers()
+    logical = LogicalTable.from_arrow(table, 4)
+    v, k = pc.field("v"), pc.field("k")
+    kept = logical.filter("v[i] > limit && k[i] != 3", limit=700)
+    assert kept.to_arrow().equals(table.filter((v > 700) & (k != 3)))
+    assert kept.schema.equals(table.schema)
+    assert logical.filter("k[i] > 99").to_arrow().equals(table.slice(0, 0))
+    # A null in a column that the expression reads is not selected; others may be null.
+    assert logical.filter("k[i] == 0").to_arrow()["v"].null_count > 0
+    assert logical.filter("v[i] >= 0").to_arrow()["v"].null_count == 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "numbers_", "error", "text"),
+    [
+        ("w[i] > 1", {}, TypeError, "cannot use values of type dictionary"),
+        ("none[i] > 1", {}, ValueError, "names no column"),
+        ("v[i] > limit", {"limit": "1"}, TypeError, "limit must be a number, not str"),
+        ("v[i] > 1", {"limit": 1}, ValueError, "'limit' does not occur"),
+        ("v[i] > k", {"k": 1}, ValueError, "'k' cannot name a number"),
+    ],
+)
+def test_wrong_filters_are_refused_before_any_task_runs(client, expression, numbers_, error, text):
+    logical = LogicalTable.from_arrow(numbers(), 2)
+    with pytest.raises(error, match=text):
+        logical.filter(expression, **numbers_)
+    assert "planned: 2 tasks" in repr(logical)
+
+
+def test_an_expression_that_does_not_compile_is_an_error_with_its_log(client):
+    logical = LogicalTable.from_arrow(numbers(), 2)
+    with pytest.raises(usmq.KernelBuildError, match="nonsense"):
+        logical.filter("nonsense(v[i])").wait(PATIENCE)
+
+
+def test_a_column_computes_each_element(client):
+    table = numbers()
+    logical = LogicalTable.from_arrow(table, 3)
+    v, k = logical["v"], logical["k"]
+    assert (v.name, v.type, v.npartitions, len(v)) == ("v", pa.float64(), 3, 10_000)
+    roots = v.elementwise("sqrt(x[i])", name="root")
+    assert roots.to_arrow().combine_chunks().equals(pc.sqrt(table["v"]).combine_chunks())
+    assert roots.name == "root"
+    mixed = k.elementwise("x[i] * factor + y[i]", y=v, factor=3, type=pa.float64())
+    expected = pc.add(pc.multiply(pc.cast(table["k"], pa.float64()), 3.0), table["v"])
+    assert mixed.to_arrow().combine_chunks().equals(expected.combine_chunks())
+    for given in (pa.timestamp("us", "UTC"), pa.date32(), pa.duration("s"), pa.int8()):
+        whole = v.elementwise("x[i] / 100", type=given).to_arrow().combine_chunks()
+        assert whole.equals(
+            pc.cast(pc.floor(pc.divide(table["v"], 100)), pa.int32())
+            .cast(
+                pa.int8()
+                if given == pa.int8()
+                else pa.int64()
+                if given.bit_width == 64
+                else pa.int32()
+            )
+            .cast(given)
+            .combine_chunks()
+        )
+    assert k.elementwise("-x[i]").head(3).to_pylist() == [0, -1, -2]
+    # Columns of two tables whose partitions have the same lengths.
+    both = roots.elementwise("x[i] * x[i] - y[i]", y=v)
+    assert max(abs(value) for value in both.to_arrow().drop_null().to_pylist()) < 1e-9
+    assert "elementwise('x[i] * x[i] - y[i]')" in both.explain()
+    assert repr(k).startswith("<usmq.dask.LogicalColumn 'k', int32, of <usmq.dask.LogicalTable")
+
+
+def test_a_column_reduces_to_one_number(client):
+    table = numbers()
+    for parts in (1, 3, 20):
+        logical = LogicalTable.from_arrow(table, parts)
+        v, k = logical["v"], logical["k"]
+        least = v.reduction("min(a, b)", "1e300").result(PATIENCE)
+        assert least == pc.min(table["v"]).as_py()
+        assert (
+            k.reduction("a + b", "0", type=pa.int64()).result(PATIENCE)
+            == pc.sum(table["k"]).as_py()
+        )
+        norm = v.reduction("a + b", "0", map="x[i] * x[i]", post="sqrt(a)").result(PATIENCE)
+        assert norm == pytest.approx(np.linalg.norm(table["v"].drop_null().to_numpy()))
+        dot = v.reduction("a + b", "0", map="x[i] * y[i]", y=k).result(PATIENCE)
+        assert dot == pytest.approx(pc.sum(pc.multiply(table["v"], table["k"])).as_py())
+    none = LogicalTable.from_arrow(table.slice(0, 0), 2)["v"]
+    assert none.reduction("a + b", "0").result(PATIENCE) == 0
+
+
+def test_wrong_columns_are_refused(client):
+    logical, other = (LogicalTable.from_arrow(numbers(), parts) for parts in (2, 3))
+    v = logical["v"]
+    with pytest.raises(KeyError, match="'none'"):
+        logical["none"]
+    with pytest.raises(TypeError, match="use numbers or times"):
+        logical["w"].elementwise("x[i]")
+    with pytest.raises(TypeError, match="use numbers or times"):
+        v.elementwise("x[i]", type=pa.string())
+    with pytest.raises(ValueError, match="y has 3 partitions, and this column has 2"):
+        v.elementwise("x[i] + y[i]", y=other["v"])
+    with pytest.raises(ValueError, match="'x' names this column"):
+        v.elementwise("x[i]", x=v)
+    longer = LogicalTable.from_arrow(numbers(12_000), 2)
+    added = v.elementwise("x[i] + y[i]", y=longer["v"])
+    with pytest.raises(ValueError, match=r"columns of .* rows cannot be combined"):
+        added.to_arrow()
+    for handle in (logical, v):
+        with pytest.raises(TypeError, match="is a handle of the client"):
+            iter(handle)
+
+
+def with_row_numbers(task):
+    table, offset = task.arg(usmq.Table), task.arg(int)
+    return usmq.Table({"row": usmq.arange(offset, offset + table.num_rows, dtype="i8")})
+
+
+def test_a_function_gets_the_row_offset_of_its_partition(client):
+    table = numbers()
+    logical = LogicalTable.from_arrow(table, 4)
+    assert logical.row_offsets() == [0, 2500, 5000, 7500]
+    numbered = logical.filter("k[i] < 3").map_partitions(with_row_numbers, row_offset=True)
+    kept = table.filter(pc.field("k") < 3).num_rows
+    assert numbered.to_arrow()["row"].to_pylist() == list(range(kept))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_joins_and_sorts_go_through_dask_dataframe(client):
+    table = pa.table({"k": [3, 1, 2, 1], "v": [0.5, 1.5, 2.5, 3.5]})
+    names = pa.table({"k": [1, 2, 3], "name": ["one", "two", "three"]})
+    logical, others = LogicalTable.from_arrow(table, 2), LogicalTable.from_arrow(names, 1)
+    ordered = LogicalTable.from_dask(logical.to_dask().sort_values(["k", "v"]))
+    assert ordered.to_arrow().to_pydict() == {"k": [1, 1, 2, 3], "v": [1.5, 3.5, 2.5, 0.5]}
+    joined = LogicalTable.from_dask(logical.to_dask().merge(others.to_dask(), on="k"))
+    expected = table.join(names, "k").sort_by("v").to_pylist()
+    assert joined.to_arrow().sort_by("v").to_pylist() == expected

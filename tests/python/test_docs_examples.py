@@ -48,7 +48,6 @@ def test_every_block_names_its_language(page: str) -> None:
 
 NOT_EMULATED = {
     "docs/tutorial-python.md": "prints the devices of a machine with a CPU alone",
-    "docs/howto/dask.md": "starts two workers on two CPU devices",
 }
 
 

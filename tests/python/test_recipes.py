@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -70,14 +71,37 @@ def test_ranks_have_one_device_each_and_exchange_host_usm(ranks: int, tmp_path: 
     assert len(devices) == min(ranks, len(usmq.devices()))
 
 
+def test_ranks_have_one_emulated_gpu_each(tmp_path: Path) -> None:
+    ranks = 4
+    command = [mpiexec(), "-n", str(ranks), sys.executable, str(program("exchange.py", tmp_path))]
+    gpus = {"USMQ_EMULATE_GPUS": str(ranks)}
+    lines = sorted(run(command, tmp_path, timeout=120, **gpus).splitlines())
+    assert lines == [f"rank {rank} on opencl:gpu:{rank}: 10.0" for rank in range(ranks)]
+
+
+def actors(folder: Path, **environment: str) -> tuple[list[tuple[str, str, int]], str]:
+    """Run the program for Ray; return what its actors report, and its last line."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed: pip install ray (80 MB)")
+    command = [sys.executable, str(program("actors.py", folder))]
+    where, total = run(command, folder, timeout=180, **environment).splitlines()[-2:]
+    return ast.literal_eval(where), total
+
+
 def test_actors_have_one_device_each_and_pass_arrays(
     tmp_path: Path, two_devices: tuple[usmq.Device, usmq.Device]
 ) -> None:
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("ray is not installed: pip install ray (80 MB)")
-    command = [sys.executable, str(program("actors.py", tmp_path))]
-    printed = run(command, tmp_path, timeout=120, SELECTORS="opencl:0 opencl:1")
-    where, total = printed.splitlines()[-2:]
+    where, total = actors(tmp_path, SELECTORS="opencl:0 opencl:1")
     drivers = [device.driver_version for device in two_devices]
-    assert where == str([(driver, 1) for driver in drivers])
+    assert [actor[1:] for actor in where] == [(driver, 1) for driver in drivers]
     assert total == f"2 actors: {sum(range(1_000_000)) * 4}"
+
+
+def test_actors_have_one_emulated_gpu_each(tmp_path: Path) -> None:
+    selectors = " ".join(f"*:{number}" for number in range(4))
+    where, total = actors(tmp_path, USMQ_EMULATE_GPUS="4", SELECTORS=selectors)
+    assert [name[: len("Emulated GPU 0")] for name, _, _ in where] == [
+        f"Emulated GPU {number}" for number in range(4)
+    ]
+    assert {seen for _, _, seen in where} == {1}
+    assert total == f"4 actors: {sum(range(1_000_000)) * 16}"

@@ -292,6 +292,31 @@ fn host_exports_need_host_accessible_memory() -> Result<()> {
 }
 
 #[test]
+fn a_column_packed_in_place_keeps_its_memory_and_is_used_in_place() -> usmq::Result<()> {
+    let queue = usmq::with_queue("cpu", usmq::current_queue)?;
+    let x = usmq::Array::from_slice(&[1i32, 2, 3, 4])?;
+    let column = Column::from_array("x", &x)?;
+    let packed = column.pack_in_place()?;
+    assert_eq!(packed.buffers.last().map(usmq::Array::address), Some(column.values()?.address()));
+    let bytes = packed.buffers.iter().map(usmq::Array::to_bytes).collect::<usmq::Result<Vec<_>>>()?;
+    let owner = Arc::new(bytes);
+    let frames: Vec<&[u8]> = owner.iter().map(Vec::as_slice).collect();
+    // SAFETY: the vectors live in `owner`, and nothing writes to them.
+    let back = unsafe { Column::unpack_in_place(&packed.header, &frames, &queue, owner.clone()) }?;
+    assert_eq!(back.memory_kind(), Some(usmq::MemoryKind::System));
+    let values = back.values()?;
+    assert_eq!(values.address(), owner.last().unwrap().as_ptr() as usize);
+    drop(back);
+    assert!(Arc::strong_count(&owner) > 1, "an array keeps the memory");
+    assert_eq!(values.to_vec::<i32>()?, [1, 2, 3, 4]);
+    let short: Vec<&[u8]> = frames.iter().map(|frame| &frame[..frame.len().min(11)]).collect();
+    // SAFETY: as above.
+    let error = unsafe { Column::unpack_in_place(&packed.header, &short, &queue, owner.clone()) };
+    assert!(error.unwrap_err().to_string().contains("too short"));
+    Ok(())
+}
+
+#[test]
 fn a_serialized_column_round_trips_and_a_short_buffer_is_an_error() {
     let queue = usmq::current_queue().unwrap();
     let column = Column::from_array("x", &usmq::Array::from_slice(&[1i32, 2, 3, 4]).unwrap()).unwrap();

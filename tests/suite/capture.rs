@@ -60,7 +60,7 @@ fn run(program: &[Step], work: &[Work], queues: &[Queue], arrays: &[Array]) -> R
     };
     let kernels = |queue: &Queue| {
         let at = queues.iter().position(|known| known == queue);
-        at.map(|at| &work[at]).ok_or_else(|| Error::Value(format!("{queue} is not a queue of the test")))
+        at.map(|at| &work[at]).ok_or_else(|| Error::value(format!("{queue} is not a queue of the test")))
     };
     for step in program {
         match *step {
@@ -262,7 +262,7 @@ fn inside<T>(y: &Array, call: impl FnOnce() -> Result<T>) -> Result<Error> {
         Ok(())
     })?;
     graph.replay()?.wait()?;
-    refused.ok_or_else(|| Error::Value("the call was not refused".to_owned()))
+    refused.ok_or_else(|| Error::value("the call was not refused"))
 }
 
 #[test]

@@ -21,22 +21,29 @@ from usmq.dask._spill import DeviceSpill
 if TYPE_CHECKING:
     from distributed import Worker
 
+    from usmq.dask._column import LogicalColumn
     from usmq.dask._table import LogicalTable
 
-__all__ = ["DeviceSpill", "LocalUsmCluster", "LogicalTable", "QueuePlugin", "dask_setup"]
+__all__ = [
+    "DeviceSpill",
+    "LocalUsmCluster",
+    "LogicalColumn",
+    "LogicalTable",
+    "QueuePlugin",
+    "dask_setup",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Import tables on first use: a worker without tables does not need pyarrow."""
-    if name != "LogicalTable":
+    if name not in ("LogicalColumn", "LogicalTable"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
+        from usmq.dask._column import LogicalColumn
         from usmq.dask._table import LogicalTable
     except ModuleNotFoundError as missing:
-        raise ImportError(
-            f"LogicalTable needs pyarrow ({missing}): pip install pyarrow"
-        ) from missing
-    return LogicalTable
+        raise ImportError(f"{name} needs pyarrow ({missing}): pip install pyarrow") from missing
+    return LogicalTable if name == "LogicalTable" else LogicalColumn
 
 
 def _count(direction: Literal["device-to-host", "host-to-device"], nbytes: int) -> None:

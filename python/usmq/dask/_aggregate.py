@@ -74,6 +74,10 @@ class Aggregation:
                 found[name, part] = None
         return list(found)
 
+    def names(self) -> list[str]:
+        """Return the names of the aggregates, as columns of the result."""
+        return [_name(*pair) for pair in self.wanted]
+
     def result_schema(self) -> Any:
         """Return the schema of the result: the keys unchanged, then the aggregates."""
         fields = [self.schema.field(name) for name in self.keys]

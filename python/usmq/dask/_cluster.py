@@ -1,9 +1,13 @@
 """A cluster on this machine: one worker process per device."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+import dask
+from dask.utils import parse_timedelta
 from distributed import LocalCluster
+from distributed.deploy.cluster import Cluster
 
 from usmq.dask._assignment import Assignment, reason
 
@@ -79,6 +83,7 @@ class LocalUsmCluster(LocalCluster):
             threads_per_worker,
             memory_limit,
         )
+        self._lost: dict[Any, asyncio.TimerHandle] = {}
         if self._assignment.data is not None:
             kwargs.setdefault("data", self._assignment.data)
         # A worker that cannot start fails after this time instead of retrying indefinitely.
@@ -107,3 +112,32 @@ class LocalUsmCluster(LocalCluster):
         options["env"] = self._assignment.environment(turn, options.get("env"))
         options["plugins"] = (*options.get("plugins", ()), self._assignment.plugin(turn))
         return {name: dict(spec) | {"options": options}}
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        """Drop a worker that does not come back in time.
+
+        dask's own timer of an earlier loss would close the nanny that is starting the worker again
+        after a later one.
+        """
+        if op == "add":
+            for worker in msg["workers"].values():
+                self._found(worker["name"])
+        elif op == "remove":
+            name = self.scheduler_info["workers"][msg]["name"]
+            self._found(name)
+            seconds = parse_timedelta(
+                dask.config.get("distributed.deploy.lost-worker-timeout"), "s"
+            )
+            loop = asyncio.get_running_loop()
+            self._lost[name] = loop.call_later(seconds, self._give_up, name)
+        Cluster._update_worker_status(self, op, msg)
+
+    def _found(self, name: Any) -> None:
+        if (timer := self._lost.pop(name, None)) is not None:
+            timer.cancel()
+
+    def _give_up(self, name: Any) -> None:
+        self._lost.pop(name, None)
+        alive = {worker["name"] for worker in self.scheduler_info["workers"].values()}
+        if name in self.workers and name not in alive:
+            self._futures.add(asyncio.ensure_future(self.workers.pop(name).close()))

@@ -12,6 +12,8 @@ from tornado.ioloop import PeriodicCallback
 
 import usmq
 from usmq.dask._device_lock import DeviceLock
+from usmq.dask._log_records import keep_text_only
+from usmq.dask._metrics import Metrics
 from usmq.dask._rank import local_rank
 from usmq.dask._shm_transport import HERE
 
@@ -63,9 +65,10 @@ class QueuePlugin(WorkerPlugin):
         self.part = part
         self.version = usmq.__version__
         self._device_lock: DeviceLock | None = None
+        self._metrics: Metrics | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_device_lock": None}
+        return self.__dict__ | {"_device_lock": None, "_metrics": None}
 
     async def setup(self, worker: Worker) -> None:
         """Select the device and make it the default of this process."""
@@ -99,8 +102,10 @@ class QueuePlugin(WorkerPlugin):
                 self._device_lock.fault,
             )
         worker.startup_information["usmq"] = lambda _: about
-        worker.metrics["usmq"] = lambda _: about | {"memory": usmq.memory_stats(device)["device"]}
+        self._metrics = Metrics(worker, device, about)
+        self._metrics.install()
         HERE.join(worker)
+        keep_text_only()
         relief = PeriodicCallback(lambda: relieve(worker), 500)
         worker.periodic_callbacks["usmq"] = relief
         relief.start()
@@ -109,7 +114,8 @@ class QueuePlugin(WorkerPlugin):
         """Restore SYCL's default device."""
         if (relief := worker.periodic_callbacks.pop("usmq", None)) is not None:
             relief.stop()
-        worker.metrics.pop("usmq", None)
+        if self._metrics is not None:
+            self._metrics.remove()
         worker.startup_information.pop("usmq", None)
         HERE.leave()
         HERE.outbox.sweep(idle=0)

@@ -1,16 +1,20 @@
-"""Transfers arrays between workers of one machine through shared memory instead of a socket.
+"""Transfers arrays and tables between workers of one machine through shared memory, not a socket.
 
 When a worker connects to another one to fetch data, it sends the identity of its machine. If both
-are on one machine, the sender copies an array once, from the device to a memfd, which the reader
+are on one machine, the sender copies each buffer once, from the device to a memfd, which the reader
 opens by its number. A device that uses host memory in place, as a CPU, computes on that memory; for
-others the reader copies it. Other readers get the frames of a pickle.
+others the reader copies it. Other readers get the frames of a pickle. `HERE.ways` and dask's
+metrics count both.
 """
 
+import logging
 import mmap
 import os
 import secrets
 import threading
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +25,23 @@ from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
 import usmq
 
+logger = logging.getLogger("usmq.dask")
+
 # A key of the handshake. Its value is equal only if one process can open the other's memory.
 KEY = "usmq-machine"
+# A key of the handshake: the process that reads, so that its end frees what it has not read.
+READER = "usmq-process"
 # The size in bytes below which a socket is as fast.
 SMALLEST = 1 << 20
-# The header before the elements: whether the reader is done, and a secret that identifies the data.
+# The alignment of each buffer, as Arrow recommends it.
+ALIGNMENT = 64
+# The header before the buffers: whether the reader is done, and a secret that identifies the data.
 PAGE = mmap.PAGESIZE
 FULL, FREE = 1, 2
 SECRET = slice(8, 24)
-# Seconds: how long unused memory is cached, and how long memory waits for its reader.
-IDLE, FORGOTTEN = 5.0, 300.0
+# Seconds: how long unused memory is cached, and how long memory waits for its reader to open it. A
+# reader that has opened it keeps it; one that comes later asks again.
+IDLE, FORGOTTEN = 5.0, 60.0
 # The format of restore_array; both sides have the same version of usmq, which KEY ensures.
 FORMAT = 1
 
@@ -45,10 +56,32 @@ def machine() -> str | None:
     return " ".join([boot, *spaces, str(os.getuid()), usmq.__version__])
 
 
+def start_time(process: int) -> str | None:
+    """Return when a process started, in the kernel's ticks; None if it has ended."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # The name before the last bracket may contain spaces.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def identity(process: int) -> str:
+    """Return a name of a process that no later process gets."""
+    return f"{process} {start_time(process)}"
+
+
+def ended(process: str) -> bool:
+    """Return whether a process of this `identity` has ended."""
+    number, _, start = process.partition(" ")
+    return start_time(int(number)) != start
+
+
 class Segment:
     """Memory that another process can open."""
 
-    def __init__(self, room: int):
+    def __init__(self, room: int, reader: str | None = None):
         self.room = room
         self.number = os.memfd_create("usmq", os.MFD_CLOEXEC)
         try:
@@ -57,10 +90,11 @@ class Segment:
         except BaseException:
             os.close(self.number)
             raise
-        self.fill()
+        self.fill(reader)
 
-    def fill(self) -> None:
+    def fill(self, reader: str | None = None) -> None:
         """Prepare it for new data, with a secret that no earlier reader knows."""
+        self.reader = reader
         self.memory[SECRET] = secrets.token_bytes(16)
         self.memory[0] = FULL
         self.since = time.monotonic()
@@ -68,6 +102,10 @@ class Segment:
     def free(self) -> bool:
         """Return whether its reader is done."""
         return self.memory[0] == FREE
+
+    def lost(self) -> bool:
+        """Return whether its reader has ended before it was done."""
+        return self.reader is not None and ended(self.reader)
 
     def close(self) -> None:
         """Close it; a reader that has opened it keeps the memory."""
@@ -82,24 +120,25 @@ class Outbox:
         self._segments: list[Segment] = []
         self._lock = threading.Lock()
 
-    def take(self, room: int) -> Segment:
+    def take(self, room: int, reader: str | None = None) -> Segment:
         """Return a segment for this many bytes; prefer reuse, because new pages are slow."""
         with self._lock:
             for segment in self._segments:
                 if segment.free() and room <= segment.room <= 2 * room:
-                    segment.fill()
+                    segment.fill(reader)
                     return segment
-        segment = Segment(room)
+        segment = Segment(room, reader)
         with self._lock:
             self._segments.append(segment)
         return segment
 
     def sweep(self, idle: float = IDLE) -> None:
-        """Close segments that were not used for this many seconds."""
+        """Close segments that were not used for this many seconds, or whose reader has ended."""
         now = time.monotonic()
         with self._lock:
             for segment in list(self._segments):
-                if now - segment.since > (idle if segment.free() else FORGOTTEN):
+                most = idle if segment.free() else FORGOTTEN
+                if now - segment.since > most or segment.lost():
                     self._segments.remove(segment)
                     segment.close()
 
@@ -111,12 +150,20 @@ class Place:
         self.name: str | None = None
         self.worker: Worker | None = None
         self.outbox = Outbox()
+        # The bytes that have left or reached this process, for each way.
+        self.ways: Counter[str] = Counter()
+
+    def count(self, way: str, nbytes: int) -> None:
+        """Count bytes of a way, here and in dask's metrics of the current activity."""
+        self.ways[way] += nbytes
+        context_meter.digest_metric(f"usmq-{way}", nbytes, "bytes")
 
     def join(self, worker: Worker) -> None:
         """Send the identity of the machine with each new connection of this worker."""
         if not dask.config.get("usmq.dask.same-host", True) or (name := machine()) is None:
             return
-        worker.rpc.connection_args["handshake_overrides"] = {KEY: name}
+        mine = {KEY: name, READER: identity(os.getpid())}
+        worker.rpc.connection_args["handshake_overrides"] = mine
         self.name, self.worker = name, worker
 
     def leave(self) -> None:
@@ -137,32 +184,92 @@ class Place:
 HERE = Place()
 
 
-@dask_serialize.register(usmq.Array)
-def dumps(array: usmq.Array, context: dict[str, Any] | None = None) -> tuple[Any, list[Any]]:
-    """Store an array in shared memory for its reader; otherwise dask falls back to pickle."""
-    asker = (context or {}).get("recipient", {}).get(KEY)
-    if HERE.name is None or asker != HERE.name or array.nbytes < SMALLEST:
-        raise NotImplementedError("this array is sent as a pickle")
+def refused(context: dict[str, Any] | None, nbytes: int) -> str | None:
+    """Return why a reader gets a pickle instead of shared memory; None if it gets the latter."""
+    recipient = (context or {}).get("recipient", {})
+    if nbytes < SMALLEST:
+        return "small"
+    if KEY not in recipient:
+        return "no-worker-here"  # The client, the scheduler, or a worker that does not share.
+    if HERE.name is None:
+        return "switched-off"
+    return None if recipient[KEY] == HERE.name else "other-machine"
+
+
+def check(context: dict[str, Any] | None, nbytes: int) -> None:
+    """Count data that needs the socket, and say so.
+
+    Raises
+    ------
+    NotImplementedError
+        The reader does not map the memory: dask then sends a pickle.
+    """
+    if (why := refused(context, nbytes)) is None:
+        return
+    if context and "recipient" in context:  # Else the pickle is for a disk.
+        HERE.count("socket", nbytes)
+        HERE.count(f"socket-{why}", nbytes)
+    raise NotImplementedError(f"this data is sent as a pickle: {why}")
+
+
+def write(buffers: Sequence[usmq.Array], context: dict[str, Any] | None) -> dict[str, Any]:
+    """Copy buffers from the device to shared memory, and return the header that names it.
+
+    Raises
+    ------
+    NotImplementedError
+        No memory: dask then sends a pickle.
+    """
+    nbytes = sum(buffer.nbytes for buffer in buffers)
+    places, end = [], PAGE
+    for buffer in buffers:
+        places.append(end)
+        end += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
+    reader = (context or {}).get("recipient", {}).get(READER)
     try:
-        segment = HERE.outbox.take(array.nbytes)
+        segment = HERE.outbox.take(end - PAGE, reader)
     except (OSError, ValueError) as failed:
+        logger.warning("no shared memory for %d bytes (%s); they use the socket", nbytes, failed)
+        HERE.count("socket", nbytes)
+        HERE.count("socket-no-memory", nbytes)
         raise NotImplementedError("could not allocate memory to share") from failed
     # The segment is FULL from here on, so no other thread takes or closes it.
     try:
-        with memoryview(segment.memory) as whole, whole[PAGE : PAGE + array.nbytes] as target:
-            usmq._core.fill_frame(array, target)
+        with memoryview(segment.memory) as whole:
+            for place, buffer in zip(places, buffers, strict=True):
+                with whole[place : place + buffer.nbytes] as target:
+                    usmq._core.fill_frame(buffer, target)
     except BaseException:
         segment.memory[0] = FREE
         raise
-    header = {
+    HERE.count("same-host", nbytes)
+    return {
         "process": os.getpid(),
         "number": segment.number,
         "secret": segment.memory[SECRET],
-        "nbytes": array.nbytes,
-        "array": (array.dtype.name, array.shape, array.usm_type, array.readonly),
+        "nbytes": end - PAGE,
+        "buffers": [(place, buffer.nbytes) for place, buffer in zip(places, buffers, strict=True)],
     }
-    context_meter.digest_metric("usmq-same-host", array.nbytes, "bytes")
-    return header, []
+
+
+@dask_serialize.register(usmq.Array)
+def dumps(array: usmq.Array, context: dict[str, Any] | None = None) -> tuple[Any, list[Any]]:
+    """Store an array in shared memory for its reader; otherwise dask falls back to pickle."""
+    check(context, array.nbytes)
+    header = write([array], context)
+    about = (array.dtype.name, array.shape, array.usm_type, array.readonly)
+    return header | {"array": about}, []
+
+
+@dask_serialize.register((usmq.Column, usmq.Table))
+def dump_columns(
+    columns: usmq.Column | usmq.Table, context: dict[str, Any] | None = None
+) -> tuple[Any, list[Any]]:
+    """Store the buffers of a column or table, as `dumps`."""
+    check(context, columns.nbytes)
+    packed, usm_type, buffers = usmq._core.pack_in_place(columns)
+    header = write(buffers, context)
+    return header | {"packed": packed, "usm_type": usm_type}, []
 
 
 class Received(mmap.mmap):
@@ -176,6 +283,27 @@ class Received(mmap.mmap):
             self[0] = FREE
 
 
+def frames_of(header: dict[str, Any]) -> list[memoryview]:
+    """Map the memory that a header describes, and return its buffers.
+
+    Raises
+    ------
+    ConnectionError
+        The memory or its process no longer exists: dask then asks another worker, or recomputes.
+    """
+    memory = opened(header, PAGE + header["nbytes"])
+    whole = memoryview(memory)
+    return [whole[place : place + nbytes] for place, nbytes in header["buffers"]]
+
+
+def in_place(usm_type: str | None, nbytes: int) -> bool:
+    """Return whether the current device uses host memory instead of its own; count the bytes."""
+    reaches = "usm_system_allocations" in usmq.current_queue().device.aspects
+    place = usm_type in ("device", "system", None) and reaches
+    HERE.count("in-place" if place else "copied-from-shared", nbytes)
+    return place
+
+
 @dask_deserialize.register(usmq.Array)
 def loads(header: dict[str, Any], frames: list[Any]) -> usmq.Array:
     """Read an array from the shared memory of its sender.
@@ -185,17 +313,32 @@ def loads(header: dict[str, Any], frames: list[Any]) -> usmq.Array:
     Raises
     ------
     ConnectionError
-        The memory or its process no longer exists: dask then asks another worker, or recomputes.
+        As for `frames_of`.
     """
-    nbytes = header["nbytes"]
-    memory = opened(header, PAGE + nbytes)
+    (frame,) = frames_of(header)
     dtype, shape, usm_type, readonly = header["array"]
-    if usm_type in ("device", "system"):
-        reaches = "usm_system_allocations" in usmq.current_queue().device.aspects
-        usm_type = "system" if reaches else "device"
-    frame = memoryview(memory)[PAGE : PAGE + nbytes]
+    if in_place(usm_type, frame.nbytes):
+        usm_type = "system"
+    elif usm_type == "system":
+        usm_type = "device"
     # A copy is complete on return; an array in place holds the frame.
-    return usmq._core.restore_array(FORMAT, dtype, shape, usm_type, readonly, frame)
+    return usmq._core.restore_array(FORMAT, dtype, shape, usm_type, readonly, frame, shared=True)
+
+
+@dask_deserialize.register(usmq.Column)
+def load_column(header: dict[str, Any], frames: list[Any]) -> usmq.Column:
+    """Read a column from the shared memory of its sender, as `loads`."""
+    frames = frames_of(header)
+    place = in_place(header["usm_type"], header["nbytes"])
+    return usmq._core.restore_column(header["packed"], *frames, shared=True, in_place=place)
+
+
+@dask_deserialize.register(usmq.Table)
+def load_table(header: dict[str, Any], frames: list[Any]) -> usmq.Table:
+    """Read a table from the shared memory of its sender, as `loads`."""
+    frames = frames_of(header)
+    place = in_place(header["usm_type"], header["nbytes"])
+    return usmq._core.restore_table(header["packed"], *frames, shared=True, in_place=place)
 
 
 def opened(header: dict[str, Any], size: int) -> Received:
@@ -209,12 +352,18 @@ def opened(header: dict[str, Any], size: int) -> Received:
         finally:
             os.close(number)
     except (OSError, ValueError) as failed:
-        if process.exists():
-            # The process is alive but its memory cannot be read: use the socket from now on.
+        if isinstance(failed, PermissionError):
+            # As in some sandboxes. Other errors only mean that the process or its memory is gone.
+            logger.warning(
+                "cannot open shared memory of process %s (%s); data for this worker uses sockets "
+                "from now on",
+                process.name,
+                failed,
+            )
             HERE.leave()
-        raise ConnectionError(f"the array of process {process.name} is gone: {failed}") from failed
+        raise ConnectionError(f"the data of process {process.name} is gone: {failed}") from failed
     if memory[SECRET] != header["secret"]:
         memory.close()
-        raise ConnectionError(f"the array of process {process.name} is gone")
+        raise ConnectionError(f"the data of process {process.name} is gone")
     memory.reader = os.getpid()
     return memory

@@ -78,6 +78,28 @@ class DeviceSpill(MutableMapping[Any, Any]):
         self.device: dict[Any, Any] = {}
         self.weights: dict[Any, int] = {}
         self._lock = threading.RLock()
+        self._parked = self._restored = 0
+
+    @property
+    def spilled_total(self) -> Any:
+        """Bytes on disk, in memory and as written; dask's own metrics and dashboard read this."""
+        return self.host.spilled_total
+
+    @property
+    def cumulative_metrics(self) -> Any:
+        """What the part in host memory has written and read; dask's own metrics read this."""
+        return self.host.cumulative_metrics
+
+    def bytes_by_place(self) -> dict[str, int]:
+        """Return the bytes on the device, in host memory and on disk, and of all moves so far."""
+        with self._lock:
+            return {
+                "device": sum(self.weights.values()),
+                "host": int(self.host.fast.total_weight),
+                "disk": int(self.host.spilled_total.memory),
+                "moved-from-device": self._parked,
+                "moved-to-device": self._restored,
+            }
 
     @property
     def fast(self) -> bool:
@@ -121,6 +143,7 @@ class DeviceSpill(MutableMapping[Any, Any]):
                 usmq.trim_memory()
                 value = value.restored()
             self[key] = value
+            self._restored += self.weights.get(key, 0)
             return value
 
     def __delitem__(self, key: Any) -> None:
@@ -160,5 +183,6 @@ class DeviceSpill(MutableMapping[Any, Any]):
             self.host[key] = Parked(value)
         except Exception:  # The disk is full or host memory is short: keep the value on the device.
             return False
+        self._parked += self.weights[key]
         del self.device[key], self.weights[key]
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dask
 import pyarrow as pa
@@ -13,7 +13,13 @@ from distributed import Client, Future, default_client, wait
 from pyarrow import parquet
 
 import usmq
+from usmq.dask import _tasks
 from usmq.dask._aggregate import Aggregation, field
+from usmq.dask._expression import Expression
+from usmq.dask._plan import Step, tree_tasks
+
+if TYPE_CHECKING:
+    from usmq.dask._column import LogicalColumn
 
 T = TypeVar("T")
 # The number of partition results that one task combines.
@@ -23,12 +29,30 @@ SPLIT_EVERY = 8
 class LogicalTable:
     """The client's handle to a table whose rows are in partitions on workers.
 
-    Each partition is a `usmq.Table` on the device of one worker; the client holds no data.
-    `from_arrow`, `from_parquet` and the methods below create it. All partitions have one schema.
+    Each partition is a `usmq.Table` on the device of one worker. `from_arrow`, `from_parquet` and
+    the methods below create it. All partitions have one schema.
+
+    A method only plans: `explain` returns the plan as text. The tasks are submitted when a result
+    is needed, or by `start`.
     """
 
-    def __init__(self, partitions: Sequence[Future[Any]], schema: Any, client: Client):
-        self._partitions, self._schema, self._client = list(partitions), schema, client
+    def __init__(
+        self,
+        partitions: Sequence[Future[Any]] | Callable[[], Sequence[Future[Any]]],
+        schema: Any,
+        client: Client,
+        step: Step | None = None,
+        inputs: Sequence[LogicalTable] = (),
+    ):
+        self._schema, self._client, self._inputs = schema, client, tuple(inputs)
+        self._make: Callable[[], Sequence[Future[Any]]] | None = None
+        self._futures: list[Future[Any]] = []
+        if callable(partitions):
+            self._make = partitions
+        else:
+            self._futures = list(partitions)
+        count = len(self._futures)
+        self._step = step or Step(f"{count} given partitions", 0, count)
 
     @classmethod
     def from_arrow(
@@ -59,8 +83,8 @@ class LogicalTable:
         ends = [table.num_rows * part // count for part in range(count + 1)]
         slices = [table.slice(a, b - a) for a, b in itertools.pairwise(ends)]
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
-            made = [client.submit(_upload, part, pure=False) for part in slices]
-        return cls(made, table.schema, client)
+            step = Step(f"from_arrow({table.num_rows:,} rows)", count, count)
+        return cls(lambda: _submit_all(client, _tasks.upload, slices), table.schema, client, step)
 
     @classmethod
     def from_parquet(
@@ -104,24 +128,71 @@ class LogicalTable:
         parts = [
             groups[len(groups) * n // count : len(groups) * (n + 1) // count] for n in range(count)
         ]
-        made = [client.submit(_read, part, schema, pure=False) for part in parts]
-        return cls(made, schema, client)
+        step = Step(f"from_parquet({len(names)} files, {len(groups)} row groups)", count, count)
+        return cls(
+            lambda: [client.submit(_tasks.read, part, schema, pure=False) for part in parts],
+            schema,
+            client,
+            step,
+        )
 
     @property
     def npartitions(self) -> int:
         """Number of partitions."""
-        return len(self._partitions)
+        return self._step.npartitions
 
     @property
     def partitions(self) -> list[Future[Any]]:
-        """The futures of the partitions, each of a `usmq.Table`."""
+        """The futures of the partitions, each of a `usmq.Table`; submits the tasks."""
         return list(self._partitions)
+
+    @property
+    def _partitions(self) -> list[Future[Any]]:
+        if self._make is not None:
+            make, self._make = self._make, None
+            self._futures = list(make())
+            # The futures keep what they need; the plan keeps its text.
+            self._inputs = ()
+        return self._futures
+
+    def start(self) -> LogicalTable:
+        """Submit the tasks, if they are not yet, and return this table."""
+        assert len(self._partitions) == self.npartitions
+        return self
+
+    def explain(self) -> str:
+        """Return the steps that lead to this table, with their tasks; submits nothing.
+
+        The last step comes first; the steps before it are indented. A step is "planned" until its
+        tasks are submitted.
+        """
+        return "\n".join(self._step.lines(self._submitted()))
+
+    def _submitted(self) -> set[Step]:
+        if self._make is None:
+            return set(self._step.steps())
+        done: set[Step] = set()
+        for table in self._inputs:
+            done |= table._submitted()
+        return done
+
+    def _planned(
+        self,
+        step: Step,
+        make: Callable[[], Sequence[Future[Any]]],
+        schema: Any,
+        inputs: Sequence[LogicalTable] | None = None,
+    ) -> LogicalTable:
+        """Return the table of a step after this one."""
+        return LogicalTable(make, schema, self._client, step, inputs or [self])
 
     @property
     def schema(self) -> Any:
         """The pyarrow schema of every partition; waits for a partition if it is still unknown."""
         if self._schema is None:
-            self._schema = self._client.submit(_schema, self._partitions[0], pure=False).result()
+            self._schema = self._client.submit(
+                _tasks.schema, self._partitions[0], pure=False
+            ).result()
         return self._schema
 
     @property
@@ -139,11 +210,14 @@ class LogicalTable:
 
     def __repr__(self) -> str:
         columns = "" if self._schema is None else f", columns {', '.join(self._schema.names)}"
-        return f"<usmq.dask.LogicalTable of {self.npartitions} partitions{columns}>"
+        done = self._submitted()
+        waiting = sum(step.tasks for step in self._step.steps() if step not in done)
+        planned = f", planned: {waiting} tasks" if waiting else ""
+        return f"<usmq.dask.LogicalTable of {self.npartitions} partitions{columns}{planned}>"
 
     def wait(self, timeout: float | None = None) -> LogicalTable:
         """Wait for every partition; raise the exception of a failed one. Return this table."""
-        wait(self._partitions, timeout=timeout)
+        wait(self.partitions, timeout=timeout)
         for part in self._partitions:
             if part.status != "finished":
                 part.result(timeout=timeout)
@@ -160,16 +234,110 @@ class LogicalTable:
         schema = pa.schema(
             [field(self.schema, name) for name in names], metadata=self.schema.metadata
         )
-        made = [
-            self._client.submit(_select, part, list(names), pure=False) for part in self._partitions
-        ]
-        return LogicalTable(made, schema, self._client)
+        count = self.npartitions
+        step = Step(f"select({', '.join(names)})", count, count, (self._step,))
+        return self._planned(step, lambda: self._each_part(_tasks.select, list(names)), schema)
+
+    def __getitem__(self, name: str) -> LogicalColumn:
+        """Return a column: its expressions, reductions, first rows.
+
+        Raises
+        ------
+        KeyError
+            The name matches no column, or more than one.
+        """
+        from usmq.dask._column import LogicalColumn
+
+        return LogicalColumn(self, name)
+
+    def __iter__(self) -> Any:
+        raise TypeError("a LogicalTable is a handle of the client; use to_arrow or head")
+
+    def head(self, rows: int = 5) -> Any:
+        """Return the first rows as a pyarrow table on the client; only these rows are sent.
+
+        Raises
+        ------
+        ValueError
+            The number of rows is negative.
+        """
+        if rows < 0:
+            raise ValueError(f"head needs 0 rows or more, not {rows}")
+        found: list[Any] = []
+        for part in self._partitions:
+            found.append(self._client.submit(_tasks.head, part, rows, pure=False).result())
+            rows -= found[-1].num_rows
+            if rows <= 0:
+                break
+        return pa.concat_tables(found).replace_schema_metadata(found[0].schema.metadata)
+
+    def filter(self, expression: str, **numbers: int | float | bool) -> LogicalTable:
+        """Return the rows for which an expression over columns is true.
+
+        A kernel computes the expression on the device. The worker's host then selects the rows and
+        copies them to the device, since this works for every Arrow type.
+
+        Parameters
+        ----------
+        expression : str
+            C++ for row ``i``, as for `usmq.elementwise`: ``"delay[i] > limit && month[i] == 1"``.
+            Columns have their names, which must be words of C++. A row with a null in one of them
+            is not selected.
+        **numbers
+            Numbers by their names in the expression.
+
+        Raises
+        ------
+        TypeError
+            The type of a column is neither a number nor a time.
+        ValueError
+            The expression names no column, or does not use a number.
+        """
+        made = Expression.of_schema(expression, self.schema, numbers)
+        count = self.npartitions
+        words = "".join(f", {name}={value!r}" for name, value in numbers.items())
+        step = Step(f"filter({expression!r}{words})", count, count, (self._step,))
+        return self._planned(step, lambda: self._each_part(_tasks.filtered, made), self.schema)
+
+    def row_offsets(self) -> list[int]:
+        """Return the number of the first row of each partition in the table; waits for them."""
+        lengths = self._client.gather(self._client.map(len, self._partitions, pure=False))
+        return [0, *itertools.accumulate(lengths)][: len(lengths)]
+
+    def to_dask(self) -> Any:
+        """Return a ``dask.dataframe`` of the partitions, as pandas frames on the workers' hosts.
+
+        Use it for what usmq has no kernel for, as joins and sorts; `from_dask` leads back.
+        """
+        from dask import dataframe
+
+        meta = self.schema.empty_table().to_pandas()
+        frames = self._client.map(_tasks.to_pandas, self._partitions, pure=False)
+        return dataframe.from_delayed(frames, meta=meta, verify_meta=False)
+
+    @classmethod
+    def from_dask(cls, frame: Any, *, client: Client | None = None) -> LogicalTable:
+        """Compute a ``dask.dataframe`` on the workers, and copy each partition to a device.
+
+        The index is dropped. The schema is that of the frame's types in pandas.
+        """
+        client = client or default_client()
+        empty = pa.Table.from_pandas(frame._meta, preserve_index=False).schema
+        schema = empty.remove_metadata()
+        count = frame.npartitions
+
+        def make() -> list[Future[Any]]:
+            parts = client.compute(frame.to_delayed())
+            return [client.submit(_tasks.from_pandas, part, schema, pure=False) for part in parts]
+
+        return cls(make, schema, client, Step("from_dask", 2 * count, count))
 
     def map_partitions(
         self,
         function: Callable[[usmq.TaskContext], usmq.Table],
         *args: Any,
         schema: Any = None,
+        row_offset: bool = False,
         memory_limit: int | None = None,
     ) -> LogicalTable:
         """Run a function on every partition, on its worker; the results form a new table.
@@ -184,6 +352,9 @@ class LogicalTable:
         schema : pyarrow.Schema, optional
             The schema of the results; a partition with another schema fails. By default that of
             the first result.
+        row_offset : bool
+            Whether the function's last argument is the number of the partition's first row in the
+            table, as an int.
         memory_limit : int, optional
             Limit in bytes for the task's memory, for one partition.
 
@@ -194,15 +365,27 @@ class LogicalTable:
         ValueError
             On access to the result: the schema differs.
         """
-        made = self._each(_mapped, function, args, memory_limit)
-        if schema is None and made:
-            schema_of = self._client.submit(_schema, made[0], pure=False)
-            made[1:] = [
-                self._client.submit(_checked, part, schema_of, pure=False) for part in made[1:]
+        self._check_arguments(args)
+        count = self.npartitions
+
+        def make() -> list[Future[Any]]:
+            offsets = self._offset_futures() if row_offset else None
+            made = self._each(_tasks.mapped, function, args, memory_limit, offsets)
+            if schema is not None:
+                return [
+                    self._client.submit(_tasks.checked, part, schema, pure=False) for part in made
+                ]
+            first = self._client.submit(_tasks.schema, made[0], pure=False)
+            checked = [
+                self._client.submit(_tasks.checked, part, first, pure=False) for part in made[1:]
             ]
-        elif made:
-            made = [self._client.submit(_checked, part, schema, pure=False) for part in made]
-        return LogicalTable(made, schema, self._client)
+            return [made[0], *checked]
+
+        tasks = 2 * count + (2 * count if row_offset else 0)
+        name = getattr(function, "__name__", repr(function))
+        words = "".join(f", {arg!r:.40}" for arg in args)
+        step = Step(f"map_partitions({name}{words})", tasks, count, (self._step,))
+        return self._planned(step, make, schema)
 
     def reduce(
         self,
@@ -225,9 +408,10 @@ class LogicalTable:
         memory_limit : int, optional
             As for `map_partitions`.
         """
-        found = self._each(_run, function, args, memory_limit)
+        self._check_arguments(args)
+        found = self._each(_tasks.run, function, args, memory_limit)
         return self._tree(
-            found, lambda parts: self._client.submit(_combined, combine, parts, pure=False)
+            found, lambda parts: self._client.submit(_tasks.combined, combine, parts, pure=False)
         )
 
     def group_by(self, keys: str | Sequence[str]) -> Grouped:
@@ -239,20 +423,41 @@ class LogicalTable:
 
     def to_arrow(self) -> Any:
         """Return all rows as a pyarrow table on the client, in the order of the partitions."""
-        parts = self._client.gather(self._client.map(_to_arrow, self._partitions, pure=False))
+        parts = self._client.gather(self._client.map(_tasks.to_arrow, self._partitions, pure=False))
         return pa.concat_tables(parts).replace_schema_metadata(parts[0].schema.metadata)
 
-    def _each(
-        self, call: Any, function: Any, args: Any, memory_limit: int | None
-    ) -> list[Future[Any]]:
+    def _check_arguments(self, args: Any) -> None:
         if any(isinstance(arg, LogicalTable) for arg in args):
             raise TypeError(
                 "a LogicalTable is a handle of the client; pass futures of its partitions"
             )
+
+    def _each(
+        self,
+        call: Any,
+        function: Any,
+        args: Any,
+        memory_limit: int | None,
+        offsets: list[Future[Any]] | None = None,
+    ) -> list[Future[Any]]:
+        last = [[]] * self.npartitions if offsets is None else [[offset] for offset in offsets]
         return [
-            self._client.submit(call, function, memory_limit, part, *args, pure=False)
-            for part in self._partitions
+            self._client.submit(call, function, memory_limit, part, *args, *more, pure=False)
+            for part, more in zip(self._partitions, last, strict=True)
         ]
+
+    def _each_part(self, call: Any, *args: Any) -> list[Future[Any]]:
+        return [self._client.submit(call, part, *args, pure=False) for part in self._partitions]
+
+    def _zipped(self, call: Any, tables: list[LogicalTable]) -> list[Future[Any]]:
+        """Call a function with a partition of each table."""
+        parts = zip(*(table._partitions for table in tables), strict=True)
+        return [self._client.submit(call, *each, pure=False) for each in parts]
+
+    def _offset_futures(self) -> list[Future[Any]]:
+        lengths = self._client.map(len, self._partitions, pure=False)
+        submit = self._client.submit
+        return [submit(sum, lengths[:number], pure=False) for number in range(len(lengths))]
 
     def _tree(
         self, parts: list[Future[Any]], merged: Callable[[list[Future[Any]]], Future[Any]]
@@ -293,12 +498,24 @@ class Grouped:
         """
         table = self._table
         plan = Aggregation.of(table.schema, self._keys, wanted)
-        found = table._each(_run, plan.partial, (), None)
-        merged = table._tree(
-            found, lambda parts: table._client.submit(_run_all, plan.merge, parts, pure=False)
+        client = table._client
+
+        def make() -> list[Future[Any]]:
+            found = table._each(_tasks.run, plan.partial, (), None)
+            merged = table._tree(
+                found, lambda parts: client.submit(_tasks.run_all, plan.merge, parts, pure=False)
+            )
+            return [client.submit(_tasks.run, plan.finish, None, merged, pure=False)]
+
+        count = table.npartitions
+        pairs = ", ".join(plan.names())
+        step = Step(
+            f"group_by({', '.join(self._keys)}).aggregate({pairs})",
+            count + tree_tasks(count, SPLIT_EVERY) + 1,
+            1,
+            (table._step,),
         )
-        result = table._client.submit(_run, plan.finish, None, merged, pure=False)
-        return LogicalTable([result], plan.result_schema(), table._client)
+        return table._planned(step, make, plan.result_schema())
 
 
 def _count(wanted: int | None, client: Client) -> int:
@@ -310,59 +527,7 @@ def _count(wanted: int | None, client: Client) -> int:
     return count
 
 
-# --- tasks: run on workers, where `usmq.run_task` creates a context from dask's arguments
-
-
-def _run(function: Any, memory_limit: int | None, *args: Any) -> Any:
-    return usmq.run_task(function, *args, memory_limit=memory_limit)
-
-
-def _run_all(function: Any, parts: list[Any]) -> Any:
-    return usmq.run_task(function, *parts)
-
-
-def _mapped(function: Any, memory_limit: int | None, *args: Any) -> usmq.Table:
-    made = _run(function, memory_limit, *args)
-    if not isinstance(made, usmq.Table):
-        name = getattr(function, "__name__", function)
-        raise TypeError(
-            f"{name} must return a usmq.Table for each partition, not {type(made).__name__}"
-        )
-    return made
-
-
-def _combined(combine: Any, parts: list[Any]) -> Any:
-    return combine(parts)
-
-
-def _upload(part: Any) -> usmq.Table:
-    table: usmq.Table = usmq.from_arrow(part.combine_chunks())
-    return table
-
-
-def _read(groups: list[tuple[str, int]], schema: Any) -> usmq.Table:
-    parts = []
-    for name, group in groups:
-        with parquet.ParquetFile(name) as file:
-            parts.append(file.read_row_group(group, columns=schema.names).select(schema.names))
-    table = pa.concat_tables(parts) if parts else schema.empty_table()
-    return _upload(table.unify_dictionaries())
-
-
-def _select(table: usmq.Table, names: list[str]) -> usmq.Table:
-    return table.select(names)
-
-
-def _schema(table: usmq.Table) -> Any:
-    return pa.schema(table.schema)
-
-
-def _checked(table: usmq.Table, schema: Any) -> usmq.Table:
-    found = pa.schema(table.schema)
-    if not found.equals(schema):
-        raise ValueError(f"a partition has the schema\n{found}\nand another\n{schema}")
-    return table
-
-
-def _to_arrow(table: usmq.Table) -> Any:
-    return table.to_arrow()
+def _submit_all(client: Client, function: Any, parts: list[Any]) -> list[Future[Any]]:
+    # The scheduler gets the rows with the tasks, on purpose.
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
+        return [client.submit(function, part, pure=False) for part in parts]

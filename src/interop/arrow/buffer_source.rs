@@ -9,7 +9,7 @@ use crate::manager::current_queue;
 use crate::memory::try_reserve::try_with_capacity;
 use crate::memory::{Access, Allocation, ForeignOwner, Import, drop_after, ordered_all, refuse};
 use crate::runtime::interrupt::uninterruptible;
-use crate::trace::{Reason, with_reason};
+use crate::trace::{Reason, with_default_reason};
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -94,7 +94,7 @@ impl HostSource {
         refuse(|| "an import of Arrow data from host memory".to_owned())?;
         let array = Array::uninit([bytes], DType::U8, self.kind, &self.queue)?;
         let parts = self.merged(parts)?;
-        let _why = with_reason(Reason::Import);
+        let _why = with_default_reason(Reason::Import);
         let mut started: SmallVec<[Event; 4]> = SmallVec::new();
         let event = ordered_all(&self.queue, &[(array.allocation(), Access::Write)], |after, sent| {
             let mut target = array.address();

@@ -9,7 +9,7 @@ use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
 use crate::memory::{Access, Operand, ordered};
 use crate::runtime::checks::InDestructor;
-use crate::trace::{Reason, with_reason};
+use crate::trace::{Reason, with_default_reason, with_reason};
 use std::ffi::c_void;
 use std::ptr;
 
@@ -142,7 +142,7 @@ impl Column {
         if self.arrays()?.iter().all(|array| array.memory_kind().is_host_accessible()) {
             return Ok(self.clone());
         }
-        let _why = with_reason(Reason::HostRead);
+        let _why = with_default_reason(Reason::HostRead);
         self.to(Some(UsmKind::Host), None)
     }
 

@@ -13,6 +13,7 @@ use crate::array::Array;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::interrupt::uninterruptible;
+use std::any::Any;
 use std::ffi::c_void;
 use std::fmt::Display;
 use std::ptr;
@@ -50,9 +51,22 @@ impl Column {
     /// # Errors
     /// [`Error::Allocation`] when memory is short; [`Error::Sycl`] with what the work reported.
     pub fn pack(&self) -> Result<Packed> {
+        self.pack_to(Target::Host)
+    }
+
+    /// As [`pack`](Self::pack), but device memory stays in place, except that of a slice. The caller copies
+    /// each buffer to its final place.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pack_in_place(&self) -> Result<Packed> {
+        self.pack_to(Target::InPlace)
+    }
+
+    fn pack_to(&self, target: Target) -> Result<Packed> {
         let (mut writer, mut buffers) = begin(self.usm_kind());
         writer.field(self.field());
-        self.write(&mut writer, &mut buffers)?;
+        self.write(&mut writer, &mut buffers, target)?;
         Ok(Packed { header: writer.0, buffers })
     }
 
@@ -62,14 +76,39 @@ impl Column {
     /// # Errors
     /// [`Error::Interop`] for data that visibly is not from `pack`; [`Error::Allocation`] if memory is short.
     pub fn unpack(header: &[u8], buffers: &[&[u8]], queue: &Queue) -> Result<Self> {
-        let mut unpacking = Unpacking::new(header, buffers, queue)?;
+        Self::unpacked(Unpacking::new(header, buffers, queue)?)
+    }
+
+    /// As [`unpack`](Self::unpack), but `queue`'s device uses the buffers in place. `owner` is dropped after the
+    /// last use.
+    ///
+    /// # Safety
+    /// The buffers stay allocated while `owner` lives, and nothing writes to them.
+    ///
+    /// # Errors
+    /// [`Error::Interop`] for data that visibly is not from `pack`; [`Error::Value`] if the device does not reach
+    /// system memory, or for a buffer that is not aligned.
+    pub unsafe fn unpack_in_place(
+        header: &[u8],
+        buffers: &[&[u8]],
+        queue: &Queue,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        let unpacking = Unpacking::new(header, buffers, queue)?;
+        Self::unpacked(Unpacking { owner: Some(owner), ..unpacking })
+    }
+
+    fn unpacked(mut unpacking: Unpacking<'_>) -> Result<Self> {
         let field = Arc::new(unpacking.reader.field()?);
         let column = unpacking.column(&field)?;
         unpacking.end()?;
         Ok(column)
     }
 
-    fn write(&self, writer: &mut Writer, buffers: &mut Vec<Array>) -> Result<()> {
+    fn write(&self, writer: &mut Writer, buffers: &mut Vec<Array>, target: Target) -> Result<()> {
+        if target == Target::InPlace && self.is_tight() {
+            return self.describe(writer, buffers);
+        }
         let host = self.to_host()?;
         let host = if host.is_tight() {
             host
@@ -127,11 +166,23 @@ impl Table {
     /// # Errors
     /// As there.
     pub fn pack(&self) -> Result<Packed> {
+        self.pack_to(Target::Host)
+    }
+
+    /// As [`Column::pack_in_place`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pack_in_place(&self) -> Result<Packed> {
+        self.pack_to(Target::InPlace)
+    }
+
+    fn pack_to(&self, target: Target) -> Result<Packed> {
         let (mut writer, mut buffers) = begin(self.batches().iter().find_map(Column::usm_kind));
         writer.field(self.schema());
         writer.number(self.batches().len() as u64);
         for batch in self.batches() {
-            batch.write(&mut writer, &mut buffers)?;
+            batch.write(&mut writer, &mut buffers, target)?;
         }
         Ok(Packed { header: writer.0, buffers })
     }
@@ -141,7 +192,28 @@ impl Table {
     /// # Errors
     /// As there.
     pub fn unpack(header: &[u8], buffers: &[&[u8]], queue: &Queue) -> Result<Self> {
-        let mut unpacking = Unpacking::new(header, buffers, queue)?;
+        Self::unpacked(Unpacking::new(header, buffers, queue)?)
+    }
+
+    /// As [`Column::unpack_in_place`].
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn unpack_in_place(
+        header: &[u8],
+        buffers: &[&[u8]],
+        queue: &Queue,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        let unpacking = Unpacking::new(header, buffers, queue)?;
+        Self::unpacked(Unpacking { owner: Some(owner), ..unpacking })
+    }
+
+    fn unpacked(mut unpacking: Unpacking<'_>) -> Result<Self> {
+        let queue = unpacking.queue;
         let schema = Arc::new(unpacking.reader.field()?);
         if schema.layout != Layout::Struct {
             return Err(broken("a table's schema is a struct"));
@@ -178,6 +250,13 @@ impl Field {
     }
 }
 
+/// The memory of packed buffers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Host,
+    InPlace,
+}
+
 fn begin(kind: Option<UsmKind>) -> (Writer, Vec<Array>) {
     let mut writer = Writer::default();
     writer.number(FORMAT);
@@ -205,6 +284,8 @@ struct Unpacking<'a> {
     frames: std::slice::Iter<'a, &'a [u8]>,
     kind: UsmKind,
     queue: &'a Queue,
+    /// Keeps the frames, which then are used in place.
+    owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl<'a> Unpacking<'a> {
@@ -217,7 +298,7 @@ impl<'a> Unpacking<'a> {
             2 => UsmKind::Host,
             other => return Err(broken(format_args!("{other} is not a USM kind"))),
         };
-        Ok(Self { reader, frames: frames.iter(), kind, queue })
+        Ok(Self { reader, frames: frames.iter(), kind, queue, owner: None })
     }
 
     fn end(&self) -> Result<()> {
@@ -231,9 +312,13 @@ impl<'a> Unpacking<'a> {
     fn column(&mut self, field: &Arc<Field>) -> Result<Column> {
         let (array, contents) = self.array(field)?;
         contents.validate()?;
+        let described = ForeignStruct::described(field.clone(), array).known_valid();
+        if self.owner.is_some() {
+            return Column::import_in_place(described, Some(self.queue));
+        }
         let placed = ImportOptions { queue: Some(self.queue), kind: Some(self.kind), columns: None };
         self.queue.wait_interruptible()?;
-        let column = Column::import(ForeignStruct::described(field.clone(), array).known_valid(), placed)?;
+        let column = Column::import(described, placed)?;
         // The frames are only borrowed.
         uninterruptible(|| column.wait()).inspect_err(|_| {
             self.queue.drain();
@@ -272,7 +357,12 @@ impl<'a> Unpacking<'a> {
         let buffers = buffers.iter().map(|frame| frame.map_or(ptr::null(), |frame| frame.as_ptr().cast()));
         let children = children.into_iter().map(Heap::new).collect();
         let dictionary = dictionary.map(Heap::new);
-        let mut owned = Box::new(Unpacked { buffers: buffers.collect(), children, dictionary });
+        let mut owned = Box::new(Unpacked {
+            buffers: buffers.collect(),
+            children,
+            dictionary,
+            _owner: self.owner.clone(),
+        });
         let mut array = ArrowArray::empty();
         (array.length, array.offset, array.null_count) = (length as i64, offset as i64, null_count);
         array.n_buffers = owned.buffers.len() as i64;
@@ -295,6 +385,7 @@ struct Unpacked {
     buffers: Vec<*const c_void>,
     children: Vec<Heap<ArrowArray>>,
     dictionary: Option<Heap<ArrowArray>>,
+    _owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 unsafe extern "C" fn release(array: *mut ArrowArray) {
