@@ -5,8 +5,8 @@
 //! therefore enters the driver only if the last launch with the same arguments completed within
 //! [`BRIEF`], and if this launch depends on no event and on no earlier work of its queue.
 
-use super::program::Program;
 use super::kernel_args::KernelArgs;
+use super::program::Program;
 use crate::ffi::Extents;
 use crate::runtime::interrupt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};

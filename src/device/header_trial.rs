@@ -1,10 +1,10 @@
 //! Runs the trial kernels of the device header: a spelling that compiles must also count work-items as numpy does.
 
 use super::kernel_args::KernelArgs;
-use crate::ffi::Extents;
 use super::{Context, Device, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
+use crate::ffi::Extents;
 use crate::runtime::{Pending, checks, emulator};
 
 /// One kernel for each number of dimensions, in one source. Each work-item writes its number to the element at its

@@ -1,10 +1,10 @@
 //! The capture of this thread: it takes the commands of queues instead of the runtime.
 
-use super::program::Program;
 use super::kernel_args::KernelArgs;
-use crate::ffi::Extents;
+use super::program::Program;
 use super::{Event, Queue};
 use crate::error::Result;
+use crate::ffi::Extents;
 use std::any::Any;
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -11,8 +11,8 @@ use crate::trace::{Kind, Label, recorder};
 use cxx::UniquePtr;
 use smallvec::SmallVec;
 
-pub(crate) use crate::ffi::Extents;
 pub(crate) use super::kernel_args::{KernelArg, KernelArgs};
+pub(crate) use crate::ffi::Extents;
 
 /// The events of a wait list, with proxies for those of other contexts.
 pub(super) struct WaitList {

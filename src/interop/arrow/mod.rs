@@ -28,6 +28,7 @@ mod parts;
 mod preview;
 mod schema;
 mod serialize;
+mod serialize_header;
 mod soundness;
 mod stream_export;
 mod stream_import;
