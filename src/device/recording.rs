@@ -18,7 +18,7 @@ pub(crate) enum Work {
     Fill { target: usize, value: u8, bytes: usize },
     Prefetch { pointer: usize, bytes: usize },
     Advise { pointer: usize, bytes: usize, advice: i32 },
-    Launch { program: Program, extents: Extents, args: KernelArgs },
+    Launch { program: Program, extents: Extents, args: Box<KernelArgs> },
 }
 
 /// The place where a capture keeps its commands.

@@ -177,7 +177,7 @@ impl Queue {
         if let Some(event) = recording::offer(self, after, label.name, || Work::Launch {
             program: program.clone(),
             extents,
-            args: args.clone(),
+            args: Box::new(args.clone()),
         })? {
             return Ok(event);
         }
