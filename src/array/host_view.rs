@@ -66,7 +66,7 @@ impl Array {
         if !self.address().is_multiple_of(align_of::<T>()) {
             return refuse("its address is not aligned");
         }
-        let _direct = self.outside_capture("host_view()")?;
+        let _direct = self.outside_capture("a host view")?;
         let Some(token) = self.allocation().begin_view(is_mutable, self)? else {
             return refuse("another library has or had the memory, so usmq does not know all writes");
         };
