@@ -173,9 +173,11 @@ fn number_pointers(nodes: &mut [Node], memory: &[Memory]) -> Result<(Vec<usize>,
     Ok((addresses, owners))
 }
 
-/// At least this number of commands becomes a SYCL graph. On the OpenCL CPU device, a graph of two kernels takes twice as
-/// long as two launches, and one of ten as long as ten.
+/// A SYCL graph has at least this number of commands: its submission costs as much as a few of them.
 const FEW: usize = 10;
+
+/// `1` uses SYCL graphs on each device that has them, `0` on none.
+const GRAPHS: &str = "USMQ_SYCL_GRAPHS";
 
 fn prepare(
     part: Part,
@@ -215,6 +217,14 @@ fn why_no_graph<'a>(
     device: &Device,
     nodes: impl Iterator<Item = &'a Node> + Clone,
 ) -> Result<Option<String>> {
+    let wanted = std::env::var_os(GRAPHS);
+    let prefers = device.capabilities().prefers_graphs;
+    if !wanted.as_ref().map_or(prefers, |wanted| wanted == "1") {
+        return Ok(Some(match wanted {
+            Some(wanted) => format!("{GRAPHS} is {}, not 1", wanted.to_string_lossy()),
+            None => format!("usmq uses SYCL graphs on this backend with {GRAPHS}=1 only"),
+        }));
+    }
     let count = nodes.clone().count();
     if count < FEW {
         return Ok(Some(format!("a SYCL graph of fewer than {FEW} commands is not faster")));

@@ -53,6 +53,9 @@ pub(crate) struct Capabilities {
     pub program_binaries: bool,
     /// The driver rejects an argument of a wrong size, which reveals the sizes of a kernel's arguments.
     pub argument_sizes: bool,
+    /// A SYCL graph is the faster way to submit many commands. The OpenCL CPU driver takes up to twice as long for one
+    /// as for its commands.
+    pub prefers_graphs: bool,
 }
 
 const NONE: Capabilities = Capabilities {
@@ -65,10 +68,12 @@ const NONE: Capabilities = Capabilities {
     native_spirv: false,
     program_binaries: false,
     argument_sizes: false,
+    prefers_graphs: false,
 };
 
 /// Backends whose adapters can copy between devices and enable peer access.
-const WITH_PEERS: Capabilities = Capabilities { direct_copies: true, peer_access: true, ..NONE };
+const WITH_PEERS: Capabilities =
+    Capabilities { direct_copies: true, peer_access: true, prefers_graphs: true, ..NONE };
 
 const OPENCL: Capabilities = Capabilities {
     user_events: true,
@@ -170,5 +175,6 @@ mod tests {
         assert_eq!(list(|can| can.native_spirv), ["opencl"]);
         assert_eq!(list(|can| can.program_binaries), ["opencl"]);
         assert_eq!(list(|can| can.argument_sizes), ["opencl"]);
+        assert_eq!(list(|can| can.prefers_graphs), discrete);
     }
 }
