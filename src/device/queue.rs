@@ -91,7 +91,7 @@ struct Inner {
     properties: QueueProperties,
     /// Whether the runtime's queue records timestamps, requested or not.
     timestamps: bool,
-    slots: [Slot; 3],
+    slots: [Slot; 4],
 }
 
 /// The properties of a queue; in-order without profiling, of normal priority, by default.
@@ -265,7 +265,7 @@ impl Queue {
         &self.0.raw.in_flight
     }
 
-    /// One of three slots for values that belong to a queue.
+    /// One of four slots for values that belong to a queue: a memory pool for each USM kind, and the queues of timers.
     pub(crate) fn slot(&self, number: usize) -> &Slot {
         &self.0.slots[number]
     }

@@ -2,6 +2,7 @@
 
 use super::{Aspect, Event, Priority, Queue, QueueProperties};
 use crate::error::{Error, Result};
+use crate::runtime::{AnyInterned, ForkMutex, Interned, not_forked};
 use std::time::{Duration, Instant};
 
 /// A running measurement. The queue needs no timestamps: two barriers mark the begin and the end of its work, and a
@@ -56,8 +57,14 @@ impl Timer {
                 "{device} records no timestamps (it lacks the aspect queue_profiling), so a timer cannot measure its work"
             )));
         }
-        let properties = QueueProperties { in_order: true, profiling: true, priority: Priority::Normal };
-        let marks = Queue::create(queue.context(), device, properties)?;
+        let marks = match idle(queue)?.take()? {
+            Some(marks) => marks,
+            None => {
+                let priority = Priority::Normal;
+                let properties = QueueProperties { in_order: true, profiling: true, priority };
+                Queue::create(queue.context(), device, properties)?
+            }
+        };
         let begin = mark(queue, &marks)?;
         Ok(Self { queue: queue.clone(), marks, begin, begun: Instant::now() })
     }
@@ -69,7 +76,35 @@ impl Timer {
     pub fn stop(self) -> Result<Elapsed> {
         let host = self.begun.elapsed();
         let end = mark(&self.queue, &self.marks)?;
+        idle(&self.queue)?.0.lock()?.push((self.marks, end.clone()));
         Ok(Elapsed { host, begin: self.begin, end })
+    }
+}
+
+/// The queues of earlier timers, each with its last mark. The runtime keeps some KiB of each queue that ran a command, so
+/// timers use them again.
+#[derive(Default)]
+struct Idle(ForkMutex<Vec<(Queue, Event)>>);
+
+/// The slot of the queue that has them.
+const SLOT: usize = 3;
+
+fn idle(queue: &Queue) -> Result<Interned<Idle>> {
+    // Another thread may have been initializing the slot at the fork.
+    not_forked()?;
+    let slot = queue.slot(SLOT).get_or_init(|| AnyInterned::from(Interned::new(Idle::default())));
+    slot.downcast().ok_or_else(|| Error::interop("a queue's slot does not hold the queues of timers"))
+}
+
+impl Idle {
+    /// A queue whose timer is over.
+    fn take(&self) -> Result<Option<Queue>> {
+        // Without the lock while events are queried.
+        let mut known = std::mem::take(&mut *self.0.lock()?);
+        let over = known.iter().position(|(_, last)| last.is_complete());
+        let queue = over.map(|over| known.swap_remove(over).0);
+        self.0.lock()?.extend(known);
+        Ok(queue)
     }
 }
 
@@ -96,5 +131,32 @@ impl Elapsed {
     pub fn device(&self) -> Result<Duration> {
         let (begin, end) = (self.begin.timestamps()?.end, self.end.timestamps()?.end);
         Ok(Duration::from_nanos(end.saturating_sub(begin)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::discovery;
+    use crate::runtime::is_own_process;
+
+    #[test]
+    fn timers_use_the_queues_of_earlier_ones_again() -> Result<()> {
+        if !is_own_process("device::timer::tests::timers_use_the_queues_of_earlier_ones_again") {
+            return Ok(());
+        }
+        let devices = discovery::devices()?;
+        let device = &devices[0];
+        let queue = Queue::create(&device.default_context()?, device, QueueProperties::default())?;
+        let (outer, first) = (Timer::start(&queue)?, Timer::start(&queue)?);
+        let marks = first.marks.clone();
+        assert!(outer.marks != marks, "two timers at once have queues of their own");
+        first.stop()?.device()?;
+        for _ in 0..100 {
+            let timer = Timer::start(&queue)?;
+            assert!(timer.marks == marks);
+            timer.stop()?.device()?;
+        }
+        outer.stop()?.device().map(drop)
     }
 }
