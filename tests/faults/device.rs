@@ -16,6 +16,9 @@ const OPENCL: &str = "kernel void add(global uint *x, uint term) { x[get_global_
 /// With dpctl these are 23 KiB and 1.9 MiB; a context without a copy and a build leaks nothing.
 const HEAP: [&str; 1] = ["the heap of the driver"];
 
+/// A queue keeps the queues of its timers for later ones, with the event of their last mark.
+const TIMERS: [&str; 2] = ["bridge::Queue", "bridge::Event"];
+
 /// Built code lives as long as its context; that of a default context lives as long as the process.
 const KEPT: [&str; 2] = ["Kernel", "Bundle"];
 
@@ -83,8 +86,10 @@ fn places(sweep: &mut Sweep, home: &Queue) {
         |context| Queue::new(home, Some(context), urgent),
         |_, _| Ok(()),
     );
-    sweep.run(
+    sweep.run_on(
+        Threads::This,
         "timer: start, stop, the device's time",
+        &TIMERS,
         none,
         |()| Timer::start(home)?.stop()?.device(),
         |(), _| Ok(()),
