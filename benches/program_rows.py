@@ -49,7 +49,7 @@ def per_call(count: int, call: Callable[[], object]) -> float:
 
 
 class Sides:
-    """What the rows share: queues, kernels, and inputs of both sides."""
+    """Queues, kernels and inputs of both sides, which the rows share."""
 
     def __init__(self) -> None:
         self.queue = usmq.current_queue()
@@ -176,7 +176,7 @@ def answer(sides: Sides, row: str, side: str, count: int) -> float:
             return overhead_in_child(side) / 1e9
         case "import.cold":
             return cold_import("usmq" if ours else "dpctl")
-    raise ValueError(f"there is no row {row!r}")
+    raise ValueError(f"unknown row {row!r}")
 
 
 def main() -> None:

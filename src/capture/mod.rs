@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// Host values that `f` copies to an array are those of the capture in each replay. Other threads, and their work on
 /// the same arrays and queues, are not affected.
 ///
-/// The promise of an unsafe launch inside `f` extends to all replays, with whatever values the arrays have then.
+/// The promise of an unsafe launch inside `f` extends to all replays, with all values that the arrays may have then.
 ///
 /// ```
 /// use usmq::{Array, Elementwise, capture};

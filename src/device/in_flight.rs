@@ -235,8 +235,8 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_nobody_waits_for_keeps_few_events() {
-        const NAME: &str = "device::in_flight::tests::a_burst_that_nobody_waits_for_keeps_few_events";
+    fn a_queue_frees_the_events_of_a_burst_without_a_wait() {
+        const NAME: &str = "device::in_flight::tests::a_queue_frees_the_events_of_a_burst_without_a_wait";
         if !crate::runtime::is_own_process(NAME) {
             return;
         }

@@ -455,8 +455,7 @@ impl Drop for Inner {
     }
 }
 
-/// Many commands in flight on a queue. Their events are freed at their end, even if nobody waits for them and the queue
-/// is not used again.
+/// Frees the events of many commands after the last one, also without a wait and without another use of the queue.
 struct Burst(Raw);
 
 impl Watched for Burst {

@@ -236,7 +236,10 @@ def test_the_page_about_pyarrow_runs(run_python: Run, cache: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"CXX": "no-such-compiler"}, "there is no compiler 'no-such-compiler', which CXX names"),
+        (
+            {"CXX": "no-such-compiler"},
+            "CXX names the compiler 'no-such-compiler', which was not found",
+        ),
         ({"PATH": "/nowhere", "CXX": ""}, "none of c++, g++, clang++ is in PATH"),
         ({"CXX": "false"}, "the compiler failed with status 1"),
         ({"XDG_CACHE_HOME": "", "HOME": "relative"}, "set one of them"),

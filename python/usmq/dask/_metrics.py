@@ -1,4 +1,4 @@
-"""What a worker reports: numbers in dask's metrics, columns of its dashboard, and Prometheus."""
+"""The figures that a worker reports to dask's metrics, its dashboard and Prometheus."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -87,7 +87,7 @@ class DeviceSpill(MutableMapping[Any, Any]):
 
     @property
     def cumulative_metrics(self) -> Any:
-        """What the part in host memory has written and read; dask's own metrics read this."""
+        """Counts of the host part's writes and reads, for dask's own metrics."""
         return self.host.cumulative_metrics
 
     def bytes_by_place(self) -> dict[str, int]:

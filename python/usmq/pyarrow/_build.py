@@ -46,8 +46,8 @@ def build(*, force: bool = False) -> Path:
     ImportError
         pyarrow is not installed.
     usmq.InteropError
-        There is no compiler; pyarrow has no headers, or is too old; the compiler failed; or
-        another user may write to the folder.
+        The compiler is missing or fails, pyarrow lacks headers or is too old, or another user
+        may write to the folder.
     """
     path = _path()
     if path.exists() and not force:
@@ -166,7 +166,8 @@ def _compiler() -> list[str]:
     if named := shlex.split(os.environ.get("CXX", "")):
         if shutil.which(named[0]) is None:
             raise usmq.InteropError(
-                f"there is no compiler {named[0]!r}, which CXX names; install it or change CXX"
+                f"CXX names the compiler {named[0]!r}, which was not found; install it or "
+                "change CXX"
             )
         return named
     for name in _COMPILERS:
