@@ -185,14 +185,14 @@ test-cuda: build ## Python: CUDA memory on an NVIDIA GPU; skipped without one, w
 	.venv/bin/python -m pytest -rs tests/cuda
 
 .PHONY: bench
-bench: build ## Measure against plain C++, dpctl and dpnp; the table goes to target/bench.json
+bench: build ## Measure against plain C++, dpctl and dpnp, and mark regressions; the table goes to target/bench.json
 	@echo "==> bench (minutes)"
 	.venv/bin/python benches/run.py
 
 .PHONY: bench-quick
-bench-quick: build ## Run one round of every row of `bench`, to see that each runs
-	@echo "==> bench, one round (about 2 minutes, the first time 1 more)"
-	.venv/bin/python benches/run.py --rounds 1 '*'
+bench-quick: build ## Run every row of `bench` briefly; fail if one is 1.5 times slower than published
+	@echo "==> bench, a few rounds (about 1 minute; with repeats 2, the first time 1 more)"
+	.venv/bin/python benches/run.py --guard
 
 .PHONY: bench-cuda
 bench-cuda: build ## Compare copies from an NVIDIA GPU to host USM with the driver's own copy
