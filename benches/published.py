@@ -76,9 +76,16 @@ def accept(data: Data, measured: list[Data], rows: list[Row]) -> Data:
         if one not in guards:
             data = data | {"quiet" if one["load"] is None else "busy": one}
     if guards:
-        runs = zip(*(one["rows"] for one in guards), strict=True)
-        middle = [sorted(same, key=ratio)[len(guards) // 2] for same in runs]
-        data = data | {"guard": guards[-1] | {"rows": middle, "runs": len(guards)}}
+        loads: dict[str | None, list[list[Data]]] = {one["load"]: [] for one in guards}
+        for one in guards:
+            loads[one["load"]].append(one["rows"])
+        middles = (
+            [sorted(same, key=ratio)[len(runs) // 2] for same in zip(*runs, strict=True)]
+            for runs in loads.values()
+        )
+        largest = [max(same, key=ratio) for same in zip(*middles, strict=True)]
+        runs = {load or "no load": len(runs) for load, runs in loads.items()}
+        data = data | {"guard": guards[-1] | {"load": None, "runs": runs, "rows": largest}}
     return data
 
 
@@ -105,8 +112,11 @@ def heading(measured: Data) -> str:
     if measured["statistic"] == "median":
         words += f"Medians of {measured['rounds']} rounds, fewer for slow rows."
     else:
-        words += f"The fastest of up to {measured['rounds']} rounds; for each row the median ratio "
-        words += f"of {measured['runs']} runs."
+        runs = ", ".join(f"{count} beside {load}" for load, count in measured["runs"].items())
+        words += (
+            f"The fastest of up to {measured['rounds']} rounds. Runs: {runs}; for each row the "
+        )
+        words += "largest of the median ratios of each load."
     return wrapped(" ".join([words, *measured["notes"]]))
 
 
