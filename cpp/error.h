@@ -66,6 +66,8 @@ inline std::string describe(const std::exception_ptr &error) noexcept {
     std::rethrow_exception(error);
   } catch (const sycl::exception &e) {
     return coded(errc_name(e.code()), e.what());
+  } catch (const std::bad_alloc &e) {
+    return coded("memory_allocation", e.what());
   } catch (const std::exception &e) {
     return coded("unknown", e.what());
   } catch (...) {

@@ -1,6 +1,7 @@
 // Lists of commands that are submitted again with other pointers, and SYCL graphs made from them.
 #include "usmq/src/ffi.rs.h"
 
+#include <numeric>
 #include <optional>
 #include <sycl/ext/oneapi/experimental/graph.hpp>
 
@@ -98,6 +99,7 @@ void set_work(sycl::handler &handler, const CommandList::Command &command, Point
 
 Event submit(const CommandList::Command &command, Pointers pointers, const std::vector<Event> &events,
              rust::Slice<const std::size_t> after) {
+  USMQ_FAULT_POINT("list_submit (a command)");
   return command.queue.handle.submit([&](sycl::handler &handler) {
     if (command.is_first) {
       for (const std::size_t address : after) {
@@ -111,14 +113,39 @@ Event submit(const CommandList::Command &command, Pointers pointers, const std::
   });
 }
 
-Event join(const CommandList &list, const std::vector<Event> &events, const Event &last) {
+// An event of the list's queue that completes after those of these commands, and after `last`.
+template <typename Numbers>
+Event join(const CommandList &list, const std::vector<Event> &events, const Numbers &ends, const Event &last) {
+  USMQ_FAULT_POINT("list_submit (its end)");
   return list.commands.back().queue.handle.submit([&](sycl::handler &handler) {
-    for (const std::uint32_t end : list.ends) {
+    for (const auto end : ends) {
       handler.depends_on(events[end]);
     }
     handler.depends_on(last);
     handler.ext_oneapi_barrier();
   });
+}
+
+// An event that completes after the first `sent` commands of a list that failed. Without it, the caller could free
+// memory that they use. They may follow a host task of another library, so this does not wait for them if it need not.
+Event after_failure(const CommandList &list, const std::vector<Event> &events, std::size_t sent, const Event &last) {
+  if (!list.has_names) {
+    return last;
+  }
+  try {
+    std::vector<std::size_t> all(sent);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    return join(list, events, all, last);
+  } catch (...) {
+    for (std::size_t i = 0; i < sent; ++i) {
+      try {
+        list.commands[i].queue.handle.wait();
+      } catch (...) {
+        // The next wait of the queue reports it.
+      }
+    }
+    return last;
+  }
 }
 
 } // namespace
@@ -136,21 +163,13 @@ std::unique_ptr<Event> list_submit(const CommandList &list, Pointers pointers, r
         events[sent] = last;
       }
     }
-    return std::make_unique<Event>(list.ends.empty() ? last : join(list, events, last));
+    return std::make_unique<Event>(list.ends.empty() ? last : join(list, events, list.ends, last));
   } catch (...) {
     if (sent == 0) {
       throw;
     }
-    // The commands before the failed one run. Without their events, the caller could free memory that they use.
     failure = describe(std::current_exception());
-    for (std::size_t i = 0; i < sent; ++i) {
-      try {
-        list.commands[i].queue.handle.wait();
-      } catch (...) {
-        // The next wait of the queue reports it.
-      }
-    }
-    return std::make_unique<Event>(last);
+    return std::make_unique<Event>(after_failure(list, events, sent, last));
   }
 }
 

@@ -5,6 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
 #[cfg(usmq_faults)]
+#[path = "faults/capture.rs"]
+mod capture;
+#[cfg(usmq_faults)]
 #[path = "faults/cold.rs"]
 mod cold;
 #[cfg(usmq_faults)]
@@ -35,6 +38,7 @@ fn every_operation_survives_every_fault() -> usmq::Result<()> {
     memory::all(&mut sweep, &home)?;
     device::all(&mut sweep, &home);
     interop::all(&mut sweep, &home)?;
+    capture::all(&mut sweep, &home)?;
     let harness::Sum { operations, calls, faults, errors, borne, problems } = sweep.sum;
     println!(
         "==> {operations} operations with {calls} calls, {faults} faults: {errors} errors, {borne} borne, {} problems",
@@ -48,6 +52,18 @@ fn every_operation_survives_every_fault() -> usmq::Result<()> {
 #[test]
 fn the_first_calls_of_a_process_survive_every_fault() -> usmq::Result<()> {
     cold::all()
+}
+
+#[cfg(usmq_faults)]
+#[test]
+fn work_after_a_list_that_fails_in_the_middle_is_ordered() -> usmq::Result<()> {
+    capture::a_list_that_fails_in_the_middle(&common::default_queue()?)
+}
+
+#[cfg(usmq_faults)]
+#[test]
+fn a_graph_lives_as_long_as_the_commands_of_a_failed_replay() -> usmq::Result<()> {
+    capture::a_graph_lives_as_long_as_the_commands_of_a_failed_replay(&common::default_queue()?)
 }
 
 /// Each import copies the foreign handle, and usmq keeps a busy queue, so handles could accumulate.

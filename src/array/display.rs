@@ -30,7 +30,7 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::Sycl`] with the error that the work reported; [`Error::Allocation`] or [`Error::HostMemory`] when
-    /// memory is short.
+    /// memory is short; [`Error::Capture`] inside a capture that writes the array.
     pub fn preview(&self) -> Result<String> {
         let shown = self.shown_elements()?;
         Ok(match shown {
@@ -40,7 +40,7 @@ impl Array {
     }
 
     /// As [`preview`](Self::preview), with commas, dtype, kind and device. Text in place of elements that cannot be
-    /// read names the error; only an interrupted wait is an error.
+    /// read names the error, or is `<captured>`; only an interrupted wait is an error.
     #[cfg_attr(not(feature = "python"), expect(dead_code, reason = "Python's repr"))]
     pub(crate) fn represent(&self) -> Result<String> {
         // As numpy, leave room for the closing parenthesis.
@@ -78,8 +78,10 @@ impl Array {
         self.size() > THRESHOLD
     }
 
-    /// The elements that the text shows, in C order; `None` if they are too many.
+    /// The elements that the text shows, in C order; `None` if they are too many. Inside a capture that does not write
+    /// the array, they are read at once.
     fn shown_elements(&self) -> Result<Option<Vec<u8>>> {
+        let _direct = self.outside_capture("the text")?;
         let Some(offsets) = self.shown_offsets() else { return Ok(None) };
         let itemsize = self.dtype().itemsize();
         let mut sorted = offsets.clone();
@@ -127,6 +129,7 @@ impl Array {
 fn unreadable(error: Error) -> Result<String> {
     match error {
         Error::Interrupted => Err(error),
+        Error::Capture { .. } => Ok("<captured>".to_owned()),
         other => Ok(format!("<not readable: {other}>")),
     }
 }

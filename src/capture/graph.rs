@@ -24,13 +24,15 @@ pub(super) struct Inner {
     pub owners: Vec<usize>,
     /// Dropped after the last replay: a command may use the objects until then.
     pub parts: Box<[Prepared]>,
+    /// The parts that no other follows, by number.
+    pub ends: Vec<usize>,
     /// The queue of the event of a replay.
     pub queue: Queue,
     /// Whether all commands are on this queue.
     pub is_alone: bool,
     /// Held while a SYCL graph is submitted, before the access logs.
     pub turn: Mutex<()>,
-    /// The events of the replays that may be in flight.
+    /// The events of the replays that may be in flight, and of the submitted commands of failed ones.
     pub replays: Mutex<Vec<Event>>,
 }
 
@@ -84,8 +86,8 @@ impl Graph {
             })
         });
         let memory: Vec<_> = memory.collect();
-        let inputs = bind(inputs, &nodes, &memory)?;
-        let (addresses, owners) = number_pointers(&mut nodes, &memory)?;
+        let Pointers { addresses, owners, users } = number_pointers(&mut nodes, &memory)?;
+        let inputs = bind(inputs, &users, &memory)?;
 
         let mut places: Vec<(Context, Device)> = Vec::new();
         let items: Vec<_> = nodes
@@ -104,18 +106,21 @@ impl Graph {
         let parts = parts(&items);
         let prepared = parts.into_iter().map(|part| prepare(part, &items, &nodes, &places, &addresses));
         let parts: Box<[_]> = prepared.collect::<Result<_>>()?;
+        let is_end = |number: &usize| !parts.iter().any(|later| later.part.before.contains(number));
+        let ends = (0..parts.len()).filter(is_end).collect();
         let queue = parts.last().map_or(queue, |part| part.queue.clone());
         let is_alone = nodes.iter().all(|node| node.queue == queue);
         let nodes = nodes.into_iter().map(Drawn::new).collect();
         let (turn, replays) = (Mutex::default(), Mutex::default());
-        let inner = Inner { nodes, memory, inputs, addresses, owners, parts, queue, is_alone, turn, replays };
+        let inner =
+            Inner { nodes, memory, inputs, addresses, owners, parts, ends, queue, is_alone, turn, replays };
         Ok(Self(Arc::new(inner)))
     }
 }
 
 /// Finds the memory of each input, also if the capture has imported it again, and checks that the commands use the
 /// elements of the input only.
-fn bind(inputs: &[Input], nodes: &[Node], memory: &[Memory]) -> Result<Vec<Bound>> {
+fn bind(inputs: &[Input], users: &[Vec<Queue>], memory: &[Memory]) -> Result<Vec<Bound>> {
     let one = |input: &Input| {
         let (logs, inside) = (log_ids(input.array.allocation()), elements(&input.array));
         let own = |number: &usize| share_log(&memory[*number].logs, &logs);
@@ -132,22 +137,29 @@ fn bind(inputs: &[Input], nodes: &[Node], memory: &[Memory]) -> Result<Vec<Bound
                 });
             }
             access = Some(access.map_or(*this, |access| access.and(*this)));
-            for node in nodes.iter().filter(|node| node.uses.contains(number)) {
-                if !queues.contains(&node.queue) {
-                    queues.push(node.queue.clone());
-                }
-            }
+            queues.extend_from_slice(&users[*number]);
         }
         Ok(Bound { input: input.clone(), memory: own, access, queues })
     };
     inputs.iter().map(one).collect()
 }
 
-/// Replaces the addresses in the commands by numbers. Returns them, with the memory of each.
-fn number_pointers(nodes: &mut [Node], memory: &[Memory]) -> Result<(Vec<usize>, Vec<usize>)> {
+/// The addresses in the commands, by number.
+struct Pointers {
+    addresses: Vec<usize>,
+    /// The memory of each address.
+    owners: Vec<usize>,
+    /// For each memory, the queues of the commands with an address in it. A copy between two contexts has commands that
+    /// use one of its arrays only.
+    users: Vec<Vec<Queue>>,
+}
+
+/// Replaces the addresses in the commands by numbers.
+fn number_pointers(nodes: &mut [Node], memory: &[Memory]) -> Result<Pointers> {
     let (mut addresses, mut owners) = (Vec::new(), Vec::new());
+    let mut users: Vec<Vec<Queue>> = vec![Vec::new(); memory.len()];
     for node in nodes {
-        let (uses, work) = (&node.uses, &mut node.work);
+        let (uses, queue, work) = (&node.uses, &node.queue, &mut node.work);
         each_pointer(work, |pointer| {
             let holds = |number: &&usize| {
                 let allocation = &memory[**number].allocation;
@@ -166,11 +178,14 @@ fn number_pointers(nodes: &mut [Node], memory: &[Memory]) -> Result<(Vec<usize>,
             };
             addresses.push(*pointer);
             owners.push(*owner);
+            if !users[*owner].contains(queue) {
+                users[*owner].push(queue.clone());
+            }
             *pointer = addresses.len() - 1;
             Ok(())
         })?;
     }
-    Ok((addresses, owners))
+    Ok(Pointers { addresses, owners, users })
 }
 
 /// A SYCL graph has at least this number of commands: its submission costs as much as a few of them.

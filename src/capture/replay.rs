@@ -115,44 +115,45 @@ impl Inner {
         is_recorded: bool,
     ) -> Result<Event> {
         let _turn = self.turn.lock();
-        let event = ordered_as_one(&self.queue, self.is_alone, operands, |after, sent| {
-            let [only] = &self.parts[..] else {
-                return self.submit_parts(addresses, is_recorded, after, sent);
-            };
-            // SAFETY: as in `submit_parts`.
-            unsafe { only.submit(addresses, is_recorded, after, sent) }
-        })?;
+        let mut events = SmallVec::new();
+        let result = ordered_as_one(&self.queue, self.is_alone, operands, |after, sent| {
+            let result = self.submit_parts(addresses, is_recorded, after, &mut events);
+            result.inspect_err(|_| sent.extend(events.iter().cloned()))
+        });
         let mut replays = self.replays.lock();
         replays.retain(|earlier| !earlier.is_complete());
-        replays.push(event.clone());
-        Ok(event)
+        match &result {
+            Ok(event) => replays.push(event.clone()),
+            // The commands before the failed one run, and use the objects of the graph.
+            Err(_) => replays.extend(events),
+        }
+        result
     }
 
+    /// Submits the parts, and returns an event that completes after all. `events` gets one for each part, and that of the
+    /// submitted commands of a part that fails.
     fn submit_parts(
         &self,
         addresses: &[usize],
         is_recorded: bool,
         after: &[Event],
-        sent: &mut Vec<Event>,
+        events: &mut SmallVec<[Event; 2]>,
     ) -> Result<Event> {
-        let mut events: Vec<Event> = Vec::with_capacity(self.parts.len());
-        let mut is_followed = vec![false; self.parts.len()];
         for part in &self.parts {
             let before: SmallVec<[Event; 4]> =
                 part.part.before.iter().map(|number| events[*number].clone()).collect();
-            part.part.before.iter().for_each(|number| is_followed[*number] = true);
-            let before = if part.part.before.is_empty() { after } else { &before[..] };
+            let before = if before.is_empty() { after } else { &before[..] };
             // SAFETY: the launches of the capture promised that their kernels use the arrays as declared. The memory at
             // the addresses has the layout of that in the capture, and its logs keep it until the event completes.
-            let event = unsafe { part.submit(addresses, is_recorded, before, sent) }?;
-            sent.push(event.clone());
+            let event = unsafe { part.submit(addresses, is_recorded, before, events) }?;
             events.push(event);
         }
-        let ends = events.iter().zip(&is_followed).filter(|(_, is_followed)| !**is_followed);
-        let ends: Vec<Event> = ends.map(|(event, _)| event.clone()).collect();
-        match &ends[..] {
-            [end] => Ok(end.clone()),
-            _ => self.queue.barrier(&ends),
+        match self.ends[..] {
+            [end] => Ok(events[end].clone()),
+            _ => {
+                let ends: Vec<Event> = self.ends.iter().map(|end| events[*end].clone()).collect();
+                self.queue.barrier(&ends)
+            }
         }
     }
 }
@@ -171,13 +172,13 @@ impl Prepared {
         addresses: &[usize],
         is_recorded: bool,
         after: &[Event],
-        sent: &mut Vec<Event>,
+        events: &mut SmallVec<[Event; 2]>,
     ) -> Result<Event> {
         match &self.graph {
             // SAFETY: the caller's promise; `Inner::turn` is held.
             Some(graph) if is_recorded && !self.may_be_delayed(after) => unsafe { graph.submit(after) },
             // SAFETY: the caller's promise.
-            _ => unsafe { self.list.submit(addresses, after, sent) },
+            _ => unsafe { self.list.submit(addresses, after, |event| events.push(event)) },
         }
     }
 }

@@ -66,8 +66,8 @@ impl CommandList {
         Ok(Self { raw: Handle::new(list), queue: queue.clone(), name: Arc::from("replay") })
     }
 
-    /// Submits the commands after the events. An event that is returned beside an error completes after the commands
-    /// that were submitted.
+    /// Submits the commands after the events. If one fails, `sent` gets an event that completes after the commands that
+    /// were submitted.
     ///
     /// # Safety
     /// The memory at the pointers is as each command needs it until the event completes, and the arguments match the
@@ -76,7 +76,7 @@ impl CommandList {
         &self,
         pointers: &[usize],
         after: &[Event],
-        sent: &mut Vec<Event>,
+        sent: impl FnOnce(Event),
     ) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.queue.wait_list(after)?;
@@ -89,7 +89,7 @@ impl CommandList {
         if failure.is_empty() {
             return Ok(event);
         }
-        sent.push(event);
+        sent(event);
         Err(Error::from_text("replaying the commands of a capture", &failure))
     }
 

@@ -160,19 +160,30 @@ fn run<M: Logged>(
         for event in &sent {
             logs.iter_mut().for_each(|(log, _)| log.access.record(Access::Read, event.clone()));
         }
+        if !sent.is_empty() {
+            // The caller gets the first error.
+            let _ = followed_on(&unseen, &sent);
+        }
     })?;
     for (log, access) in &mut logs {
         log.access.record(*access, event.clone());
     }
-    for other in &unseen {
+    followed_on(&unseen, std::slice::from_ref(&event))?;
+    Ok(event)
+}
+
+/// Makes later work on these queues follow the events.
+fn followed_on(queues: &[Queue], events: &[Event]) -> Result<()> {
+    for queue in queues {
         let _why = with_reason(Reason::Order);
-        if let Err(error) = other.barrier(std::slice::from_ref(&event)) {
-            // The command runs and cannot be cancelled. If it is complete on return, later work of the other
-            // library follows it too.
-            uninterruptible(|| event.wait_quietly()).map_err(|_| error)?;
+        if let Err(error) = queue.barrier(events) {
+            // The commands run and cannot be cancelled. If they are complete on return, later work of the other
+            // library follows them too.
+            let wait = || events.iter().try_for_each(Event::wait_quietly);
+            uninterruptible(wait).map_err(|_| error)?;
         }
     }
-    Ok(event)
+    Ok(())
 }
 
 /// Queues on which another library may be using an operand. Its pending work is unknown to usmq, so usmq's

@@ -14,7 +14,7 @@ const OPENCL: &str = "kernel void add(global uint *x, uint term) { x[get_global_
 
 /// Plain SYCL leaks some KiB of each context that had a copy on its in-order queue, and most of the memory of its builds.
 /// With dpctl these are 23 KiB and 1.9 MiB; a context without a copy and a build leaks nothing.
-const HEAP: [&str; 1] = ["the heap of the driver"];
+pub const HEAP: [&str; 1] = ["the heap of the driver"];
 
 /// A queue keeps the queues of its timers for later ones, with the event of their last mark.
 const TIMERS: [&str; 2] = ["bridge::Queue", "bridge::Event"];

@@ -8,9 +8,10 @@ from ctypes import addressof
 
 import pytest
 import usmq
-from c_peer import Exported, Peer, PeerError, compiled, declared
+from c_peer import PACKAGE, Exported, Peer, PeerError, compiled, declared
 
 VALUE = 8
+CAPTURE = 17
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,23 @@ def test_a_copy_waits_for_the_work_of_usmq_on_the_memory(
     x.fill(7)
     values = (ctypes.c_int32 * 8)()
     assert not event.done(), "the queue was not busy for long enough"
+    peer.call("copy", addressof(values), x.ptr, 32)
+    assert list(values) == [7] * 8
+
+
+def test_calls_that_are_not_possible_inside_a_capture_have_their_own_status(peer: Peer) -> None:
+    header = (PACKAGE / "include" / "usmq.h").read_text(encoding="utf-8")
+    assert f"USMQ_ERROR_CAPTURE = {CAPTURE}," in header
+    x, values = usmq.full(8, 3, "i4"), (ctypes.c_int32 * 8)()
+    with usmq.capture() as graph:
+        x.fill(7)
+        with pytest.raises(PeerError, match="inside a capture, whose commands run at re") as caught:
+            peer.call("copy", addressof(values), x.ptr, 32)
+    assert caught.value.status == CAPTURE
+    assert list(values) == [0] * 8
+    peer.call("copy", addressof(values), x.ptr, 32)
+    assert list(values) == [3] * 8
+    graph.replay()
     peer.call("copy", addressof(values), x.ptr, 32)
     assert list(values) == [7] * 8
 

@@ -55,6 +55,8 @@ DEFECTS = [
     Defect("native_event_of_held_command.cpp", ("crash",)),
     Defect("barrier_across_contexts.cpp", ("crash",)),
     Defect("group_local_memory.cpp", ("crash",)),
+    Defect("graph_submissions.cpp"),
+    Defect("barrier_before_copy.cpp"),
     Defect("pointer_device.cpp"),
     Defect("copy_between_devices.cpp", ("hang",)),
     Defect("peer_access.cpp", ("crash",)),

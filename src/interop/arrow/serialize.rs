@@ -51,7 +51,7 @@ impl Column {
     /// # Errors
     /// [`Error::Allocation`] when memory is short; [`Error::Sycl`] with what the work reported.
     pub fn pack(&self) -> Result<Packed> {
-        self.pack_to(Target::Host)
+        packed(self.field(), std::slice::from_ref(self), false, Target::Host)
     }
 
     /// As [`pack`](Self::pack), but device memory stays in place, except that of a slice. The caller copies
@@ -60,14 +60,7 @@ impl Column {
     /// # Errors
     /// As there.
     pub fn pack_in_place(&self) -> Result<Packed> {
-        self.pack_to(Target::InPlace)
-    }
-
-    fn pack_to(&self, target: Target) -> Result<Packed> {
-        let (mut writer, mut buffers) = begin(self.usm_kind());
-        writer.field(self.field());
-        self.write(&mut writer, &mut buffers, target)?;
-        Ok(Packed { header: writer.0, buffers })
+        packed(self.field(), std::slice::from_ref(self), false, Target::InPlace)
     }
 
     /// Restores a column of [`pack`](Self::pack), on `queue` and in memory of its original kind. Waits for
@@ -76,7 +69,7 @@ impl Column {
     /// # Errors
     /// [`Error::Interop`] for data that visibly is not from `pack`; [`Error::Allocation`] if memory is short.
     pub fn unpack(header: &[u8], buffers: &[&[u8]], queue: &Queue) -> Result<Self> {
-        Self::unpacked(Unpacking::new(header, buffers, queue)?)
+        Self::unpacked(Unpacking::new(header, buffers, queue, None)?)
     }
 
     /// As [`unpack`](Self::unpack), but `queue`'s device uses the buffers in place. `owner` is dropped after the
@@ -94,8 +87,7 @@ impl Column {
         queue: &Queue,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Result<Self> {
-        let unpacking = Unpacking::new(header, buffers, queue)?;
-        Self::unpacked(Unpacking { owner: Some(owner), ..unpacking })
+        Self::unpacked(Unpacking::new(header, buffers, queue, Some(owner))?)
     }
 
     fn unpacked(mut unpacking: Unpacking<'_>) -> Result<Self> {
@@ -166,7 +158,7 @@ impl Table {
     /// # Errors
     /// As there.
     pub fn pack(&self) -> Result<Packed> {
-        self.pack_to(Target::Host)
+        packed(self.schema(), self.batches(), true, Target::Host)
     }
 
     /// As [`Column::pack_in_place`].
@@ -174,17 +166,7 @@ impl Table {
     /// # Errors
     /// As there.
     pub fn pack_in_place(&self) -> Result<Packed> {
-        self.pack_to(Target::InPlace)
-    }
-
-    fn pack_to(&self, target: Target) -> Result<Packed> {
-        let (mut writer, mut buffers) = begin(self.batches().iter().find_map(Column::usm_kind));
-        writer.field(self.schema());
-        writer.number(self.batches().len() as u64);
-        for batch in self.batches() {
-            batch.write(&mut writer, &mut buffers, target)?;
-        }
-        Ok(Packed { header: writer.0, buffers })
+        packed(self.schema(), self.batches(), true, Target::InPlace)
     }
 
     /// Restores a table of [`pack`](Self::pack), as [`Column::unpack`].
@@ -192,7 +174,7 @@ impl Table {
     /// # Errors
     /// As there.
     pub fn unpack(header: &[u8], buffers: &[&[u8]], queue: &Queue) -> Result<Self> {
-        Self::unpacked(Unpacking::new(header, buffers, queue)?)
+        Self::unpacked(Unpacking::new(header, buffers, queue, None)?)
     }
 
     /// As [`Column::unpack_in_place`].
@@ -208,8 +190,7 @@ impl Table {
         queue: &Queue,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Result<Self> {
-        let unpacking = Unpacking::new(header, buffers, queue)?;
-        Self::unpacked(Unpacking { owner: Some(owner), ..unpacking })
+        Self::unpacked(Unpacking::new(header, buffers, queue, Some(owner))?)
     }
 
     fn unpacked(mut unpacking: Unpacking<'_>) -> Result<Self> {
@@ -257,15 +238,23 @@ enum Target {
     InPlace,
 }
 
-fn begin(kind: Option<UsmKind>) -> (Writer, Vec<Array>) {
-    let mut writer = Writer::default();
+/// `has_count`: a table has any number of batches, a column is one.
+fn packed(field: &Field, batches: &[Column], has_count: bool, target: Target) -> Result<Packed> {
+    let (mut writer, mut buffers) = (Writer::default(), Vec::new());
     writer.number(FORMAT);
-    writer.number(match kind {
+    writer.number(match batches.iter().find_map(Column::usm_kind) {
         None | Some(UsmKind::Device) => 0,
         Some(UsmKind::Shared) => 1,
         Some(UsmKind::Host) => 2,
     });
-    (writer, Vec::new())
+    writer.field(field);
+    if has_count {
+        writer.number(batches.len() as u64);
+    }
+    for batch in batches {
+        batch.write(&mut writer, &mut buffers, target)?;
+    }
+    Ok(Packed { header: writer.0, buffers })
 }
 
 fn check_format(reader: &mut Reader<'_>) -> Result<()> {
@@ -289,7 +278,12 @@ struct Unpacking<'a> {
 }
 
 impl<'a> Unpacking<'a> {
-    fn new(header: &'a [u8], frames: &'a [&'a [u8]], queue: &'a Queue) -> Result<Self> {
+    fn new(
+        header: &'a [u8],
+        frames: &'a [&'a [u8]],
+        queue: &'a Queue,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<Self> {
         let mut reader = Reader(header);
         check_format(&mut reader)?;
         let kind = match reader.number()? {
@@ -298,7 +292,7 @@ impl<'a> Unpacking<'a> {
             2 => UsmKind::Host,
             other => return Err(broken(format_args!("{other} is not a USM kind"))),
         };
-        Ok(Self { reader, frames: frames.iter(), kind, queue, owner: None })
+        Ok(Self { reader, frames: frames.iter(), kind, queue, owner })
     }
 
     fn end(&self) -> Result<()> {
