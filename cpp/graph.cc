@@ -96,9 +96,10 @@ void set_work(sycl::handler &handler, const CommandList::Command &command, Point
   }
 }
 
-Event submit(const CommandList::Command &command, Pointers pointers, const std::vector<Event> &events,
-             rust::Slice<const std::size_t> after) {
-  return command.queue.handle.submit([&](sycl::handler &handler) {
+// The command group of a command.
+auto group(const CommandList::Command &command, Pointers pointers, const std::vector<Event> &events,
+           rust::Slice<const std::size_t> after) {
+  return [&command, &events, pointers, after](sycl::handler &handler) {
     if (command.is_first) {
       for (const std::size_t address : after) {
         handler.depends_on(*reinterpret_cast<const Event *>(address));
@@ -108,7 +109,7 @@ Event submit(const CommandList::Command &command, Pointers pointers, const std::
       handler.depends_on(events[earlier]);
     }
     set_work(handler, command, pointers);
-  });
+  };
 }
 
 Event join(const CommandList &list, const std::vector<Event> &events, const Event &last) {
@@ -125,15 +126,19 @@ Event join(const CommandList &list, const std::vector<Event> &events, const Even
 
 std::unique_ptr<Event> list_submit(const CommandList &list, Pointers pointers, rust::Slice<const std::size_t> after,
                                    rust::String &failure) {
-  // A chain on one in-order queue names no event but the last.
+  // A chain on one in-order queue names no event but the last, and a command without an event is faster.
   std::vector<Event> events(list.has_names ? list.commands.size() : 0);
   Event last;
   std::size_t sent = 0;
   try {
     for (; sent < list.commands.size(); ++sent) {
-      last = submit(list.commands[sent], pointers, events, after);
+      const auto &command = list.commands[sent];
       if (list.has_names) {
-        events[sent] = last;
+        events[sent] = last = command.queue.handle.submit(group(command, pointers, events, after));
+      } else if (sent + 1 == list.commands.size()) {
+        last = command.queue.handle.submit(group(command, pointers, events, after));
+      } else {
+        exp::submit(command.queue.handle, group(command, pointers, events, after));
       }
     }
     return std::make_unique<Event>(list.ends.empty() ? last : join(list, events, last));

@@ -31,6 +31,14 @@ template <typename Function> Function opencl_entry(const char *name) {
   return reinterpret_cast<Function>(symbol);
 }
 
+// The address of a function of an extension; null if the platform has none. Lookups take microseconds, so the results
+// are cached.
+void *opencl_extension_address(const sycl::platform &platform, const char *name);
+
+template <typename Function> Function opencl_extension(const sycl::platform &platform, const char *name) {
+  return reinterpret_cast<Function>(opencl_extension_address(platform, name));
+}
+
 // Owns one reference to a native object. The release function is looked up before the object exists, so that the
 // lookup cannot fail later.
 template <typename Object> class Owned {

@@ -2,10 +2,7 @@
 #include "opencl.h"
 #include "usmq/src/ffi.rs.h"
 
-#include <mutex>
 #include <sycl/backend/opencl.hpp>
-#include <utility>
-#include <vector>
 
 namespace usmq {
 
@@ -28,26 +25,8 @@ namespace {
 
 using MemoryInfo = cl_int(CL_API_CALL *)(cl_context, const void *, cl_uint, std::size_t, void *, std::size_t *);
 
-MemoryInfo find_memory_info(const sycl::platform &platform) {
-  const auto find =
-      opencl_entry<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
-  return reinterpret_cast<MemoryInfo>(
-      find(sycl::get_native<sycl::backend::opencl>(platform), "clGetMemAllocInfoINTEL"));
-}
-
-// clGetMemAllocInfoINTEL of a platform, null if missing. The lookup takes microseconds, so the result is cached.
 MemoryInfo memory_info(const sycl::platform &platform) {
-  static std::mutex lock;
-  static auto *known = new std::vector<std::pair<sycl::platform, MemoryInfo>>; // also used during process exit
-  const std::lock_guard<std::mutex> guard(lock);
-  for (const auto &[other, info] : *known) {
-    if (other == platform) {
-      return info;
-    }
-  }
-  const auto info = find_memory_info(platform);
-  known->emplace_back(platform, info);
-  return info;
+  return opencl_extension<MemoryInfo>(platform, "clGetMemAllocInfoINTEL");
 }
 
 } // namespace

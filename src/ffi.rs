@@ -473,6 +473,14 @@ pub(crate) mod bridge {
         /// The size of each argument of the driver's kernel; 0 if unknown, `u32::MAX` for local memory.
         /// Queries the driver only for kernels of the opencl backend.
         fn kernel_slots(kernel: &Kernel, ask_driver: bool) -> Result<Vec<u32>>;
+        /// The work-group size that the driver suggests for a launch on a queue of the opencl backend; zeros if it
+        /// suggests none. The arguments contain no local memory.
+        fn kernel_work_group(
+            kernel: &Kernel,
+            queue: &Queue,
+            extents: &Extents,
+            args: &[KernelArg],
+        ) -> Result<[usize; 3]>;
 
         /// Names the variable `USMQ_EMULATE_*` with an invalid value; empty if all are valid.
         fn emulation_fault(gpus: &str, memory: &str, system_usm: &str, faults: &str) -> Result<String>;

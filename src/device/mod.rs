@@ -30,6 +30,7 @@ mod selector;
 pub(crate) mod submit;
 mod timer;
 mod user_event;
+mod work_group;
 
 pub use backend::Backend;
 pub(crate) use backend::Capabilities;

@@ -1,5 +1,6 @@
 //! Kernels built for one context and device.
 
+use super::work_group::WorkGroupSizes;
 use crate::error::Result;
 use crate::ffi::{self, Extents};
 use crate::runtime::{Handle, exit};
@@ -46,6 +47,7 @@ pub(crate) struct Program(Arc<Inner>);
 struct Inner {
     raw: Handle<ffi::Kernel>,
     slots: Option<Box<[Slot]>>,
+    work_group_sizes: WorkGroupSizes,
 }
 
 /// One argument of a built kernel as its driver counts them. A SYCL `local_accessor` is four, three of them
@@ -66,6 +68,11 @@ impl Extents {
         let mut global = [1; 3];
         global[..extents.len()].copy_from_slice(extents);
         Self { dimensions: extents.len() as u32, global, local: [0; 3] }
+    }
+
+    /// Whether the runtime chooses the work-groups.
+    pub(super) fn is_open(&self) -> bool {
+        self.local[0] == 0
     }
 }
 
@@ -99,7 +106,7 @@ impl Includes {
 
 impl Program {
     pub(super) fn new(raw: UniquePtr<ffi::Kernel>, slots: Option<Box<[Slot]>>) -> Self {
-        Self(Arc::new(Inner { raw: Handle::new(raw), slots }))
+        Self(Arc::new(Inner { raw: Handle::new(raw), slots, work_group_sizes: WorkGroupSizes::default() }))
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Kernel> {
@@ -109,6 +116,10 @@ impl Program {
     /// Identifies the built kernel while it lives.
     pub(super) fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
+    }
+
+    pub(super) fn work_group_sizes(&self) -> &WorkGroupSizes {
+        &self.0.work_group_sizes
     }
 
     /// The arguments of the kernel, if the backend reports their number.

@@ -184,10 +184,11 @@ impl Queue {
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         let kernel = program.raw()?;
+        let sized = program.with_work_group(self, &extents, args);
         // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive
         // during the call.
         let raw =
-            unsafe { ffi::queue_launch(self.raw()?, kernel, &extents, args, args.more(), &list.addresses) };
+            unsafe { ffi::queue_launch(self.raw()?, kernel, &sized, args, args.more(), &list.addresses) };
         // A launch with dependencies may take any time.
         let launch = after.is_empty().then(|| Launch::new(program, &extents, args)).flatten();
         let event = Event::of_launch(raw.during("launching a kernel")?, self, launch);
