@@ -131,7 +131,7 @@ void ask(cl_kernel kernel, rust::Vec<std::uint32_t> &slots) {
 } // namespace
 
 void queue_flush(const Queue &queue) {
-  const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
+  static const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
   Owned<cl_command_queue> native("clReleaseCommandQueue");
   native.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it
   opencl_check(flush(native.object), "clFlush");
