@@ -178,7 +178,7 @@ void *opencl_extension_address(const sycl::platform &platform, const char *name)
 }
 
 void queue_flush(const Queue &queue) {
-  const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
+  static const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
   Owned<cl_command_queue> native("clReleaseCommandQueue");
   native.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it
   opencl_check(flush(native.object), "clFlush");

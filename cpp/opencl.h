@@ -44,7 +44,7 @@ template <typename Function> Function opencl_extension(const sycl::platform &pla
 template <typename Object> class Owned {
 public:
   using Release = cl_int(CL_API_CALL *)(Object);
-  explicit Owned(const char *release) : release_(opencl_entry<Release>(release)) {}
+  explicit Owned(const char *release) : release_(find(release)) {}
   Owned(const Owned &) = delete;
   ~Owned() {
     if (object != nullptr) {
@@ -54,6 +54,12 @@ public:
   Object object = nullptr;
 
 private:
+  // One function per type of object, looked up once.
+  static Release find(const char *name) {
+    static const auto release = opencl_entry<Release>(name);
+    return release;
+  }
+
   Release release_;
 };
 

@@ -28,9 +28,9 @@ pub(super) enum Buffer {
 }
 
 impl Buffer {
-    pub(super) fn held(&self) -> Option<Array> {
+    pub(super) fn held(&self) -> Option<&Array> {
         match self {
-            Self::Held(array) => Some(array.clone()),
+            Self::Held(array) => Some(array),
             _ => None,
         }
     }
@@ -253,6 +253,8 @@ pub(super) struct UsmSource {
     /// The event that must complete before other commands use the memory.
     ready: Option<Event>,
     owner: Arc<dyn std::any::Any + Send + Sync>,
+    /// Whether usmq exported the array: its memory of usmq needs no other owner than its log.
+    pub(super) is_own: bool,
 }
 
 impl UsmSource {
@@ -276,22 +278,23 @@ impl UsmSource {
             // SAFETY: the caller's promise.
             event => Some(unsafe { queue.barrier_after_foreign(event) }?),
         };
-        Ok(Self { queue, ready, owner })
+        Ok(Self { queue, ready, owner, is_own: false })
     }
 
     fn array(&self, pointer: usize, bytes: usize) -> Result<Array> {
-        let (context, device) = (self.queue.context(), self.queue.device());
-        let Some(kind) = context.kind_of(pointer)? else { return Err(not_usm(pointer, context)) };
+        let context = self.queue.context();
+        let found = Allocation::find(context, pointer, bytes)?.ok_or_else(|| not_usm(pointer, context))?;
+        let owner = (!(self.is_own && found.is_ours())).then(|| Box::new(self.owner.clone()) as ForeignOwner);
         let import = Import {
             pointer,
             bytes,
-            kind,
-            place: (context, device),
+            context,
+            found,
             shared_on: None,
             ready: self.ready.clone(),
             queue: &self.queue,
         };
-        let allocation = Allocation::import(import, Box::new(self.owner.clone()))?;
+        let allocation = Allocation::import(import, owner)?;
         let layout = Layout::contiguous(&[bytes], 1)?;
         Ok(Array::from_parts(allocation, layout, DType::U8, self.queue.clone(), true))
     }

@@ -5,6 +5,7 @@ use super::column::{Column, Node};
 use super::schema::Field;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
+use smallvec::smallvec;
 use std::fmt;
 use std::sync::Arc;
 
@@ -197,7 +198,7 @@ fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Que
         length,
         offset: 0,
         null_count: Some(0),
-        buffers: vec![Buffer::Absent],
+        buffers: smallvec![Buffer::Absent],
         children,
         dictionary: None,
         queue: queue.clone(),
