@@ -4,7 +4,7 @@
 
 use super::buffer_source::Buffer;
 use super::column::{Column, Node};
-use super::filter_kernels::{Arg, LANES, launch};
+use super::filter_kernels::{Arg, Items, LANES, launch};
 use super::layout::Layout;
 use super::table::Table;
 use crate::array::{Array, DType, Index};
@@ -100,17 +100,17 @@ impl Rows {
         let words = Array::uninit([rows.div_ceil(64)], DType::U64, UsmKind::Device, queue)?;
         if rows > 0 {
             let args = [Arg::Read(&bits), Arg::Read(&known), Arg::number(first), Arg::number(rows)];
-            launch(queue, "usmq_filter_mask", words.size(), &args, &[&words])?;
+            launch(queue, "usmq_filter_mask", Items::Each(words.size()), &args, &[&words])?;
         }
         let lanes = lanes(words.size());
         let counts = Array::uninit([lanes + 1], DType::U64, UsmKind::Device, queue)?;
         let all = [Arg::Read(&words), Arg::number(words.size()), Arg::number(lanes)];
-        launch(queue, "usmq_filter_count", lanes, &all, &[&counts])?;
+        launch(queue, "usmq_filter_count", Items::Lanes(lanes), &all, &[&counts])?;
         let total = scanned(&counts, lanes)?;
         let numbers = Array::uninit([total], DType::U64, UsmKind::Device, queue)?;
         if total > 0 {
             let args = [&all[..], &[Arg::Read(&counts)]].concat();
-            launch(queue, "usmq_filter_rows", lanes, &args, &[&numbers])?;
+            launch(queue, "usmq_filter_rows", Items::Lanes(lanes), &args, &[&numbers])?;
         }
         Ok(Self { numbers })
     }
@@ -149,10 +149,13 @@ impl Rows {
                 let args = [&offsets, &taken, &self.numbers, &text].map(Arg::Read);
                 // On a CPU in sequence, elsewhere one work-item for each text.
                 let is_cpu = column.queue().device().device_type() == DeviceType::Cpu;
-                let lanes = if is_cpu { lanes(self.len()) } else { self.len() };
+                let (lanes, items) = match is_cpu {
+                    true => (lanes(self.len()), Items::Lanes(lanes(self.len()))),
+                    false => (self.len(), Items::Each(self.len())),
+                };
                 let size = [self.len(), text.size(), lanes].map(Arg::number);
                 if total > 0 {
-                    launch(column.queue(), &name, lanes, &[&args[..], &size].concat(), &[&target])?;
+                    launch(column.queue(), &name, items, &[&args[..], &size].concat(), &[&target])?;
                 }
                 buffers.extend([held(taken), held(target)]);
             }
@@ -164,7 +167,13 @@ impl Rows {
                 let args = [&offsets, &taken, &self.numbers].map(Arg::Read);
                 let size = [Arg::number(self.len()), Arg::number(child.len())];
                 if total > 0 {
-                    launch(column.queue(), &name, self.len(), &[&args[..], &size].concat(), &[&numbers])?;
+                    launch(
+                        column.queue(),
+                        &name,
+                        Items::Each(self.len()),
+                        &[&args[..], &size].concat(),
+                        &[&numbers],
+                    )?;
                 }
                 children.push(Self { numbers }.take(child)?);
                 buffers.push(held(taken));
@@ -178,7 +187,13 @@ impl Rows {
                 let numbers = new(self.len() * width, DType::U64, column)?;
                 if numbers.size() > 0 {
                     let args = [Arg::Read(&self.numbers), Arg::number(numbers.size()), Arg::number(width)];
-                    launch(column.queue(), "usmq_filter_fixed", numbers.size(), &args, &[&numbers])?;
+                    launch(
+                        column.queue(),
+                        "usmq_filter_fixed",
+                        Items::Each(numbers.size()),
+                        &args,
+                        &[&numbers],
+                    )?;
                 }
                 let child = &column.children()[0];
                 children.push(Self { numbers }.take(child)?);
@@ -227,7 +242,7 @@ impl Rows {
         let items = target.size();
         if items > 0 {
             let args = [Arg::Read(source), Arg::Read(&self.numbers), Arg::number(items), Arg::number(width)];
-            launch(source.queue(), gather_of(source.dtype())?, items, &args, &[&target])?;
+            launch(source.queue(), gather_of(source.dtype())?, Items::Each(items), &args, &[&target])?;
         }
         Ok(target)
     }
@@ -238,7 +253,7 @@ impl Rows {
         if target.size() > 0 {
             let (first, count) = (Arg::number(column.bit_offset()), Arg::number(self.len()));
             let args = [Arg::Read(bitmap), Arg::Read(&self.numbers), first, count];
-            launch(column.queue(), "usmq_filter_bits", target.size(), &args, &[&target])?;
+            launch(column.queue(), "usmq_filter_bits", Items::Each(target.size()), &args, &[&target])?;
         }
         Ok(target)
     }
@@ -251,7 +266,7 @@ impl Rows {
         let taken = Array::uninit([self.len() + 1], offsets.dtype(), offsets.kind_of_copies(), queue)?;
         let size = [Arg::number(self.len()), Arg::number(lanes), Arg::number(limit)];
         let args = [&[Arg::Read(offsets), Arg::Read(&self.numbers)], &size[..]].concat();
-        launch(queue, &sized("usmq_filter_lengths", offsets), lanes, &args, &[&sums])?;
+        launch(queue, &sized("usmq_filter_lengths", offsets), Items::Lanes(lanes), &args, &[&sums])?;
         let total = scanned(&sums, lanes)?;
         if offsets.dtype() == DType::I32 && i32::try_from(total).is_err() {
             return Err(Error::interop(format!(
@@ -259,7 +274,7 @@ impl Rows {
             )));
         }
         let args = [&args[..], &[Arg::Read(&sums)]].concat();
-        launch(queue, &sized("usmq_filter_offsets", offsets), lanes, &args, &[&taken])?;
+        launch(queue, &sized("usmq_filter_offsets", offsets), Items::Lanes(lanes), &args, &[&taken])?;
         Ok(Ranges { offsets: offsets.clone(), total, taken })
     }
 
@@ -279,7 +294,7 @@ impl Rows {
             let size = [Arg::number(self.len()), Arg::number(runs), Arg::number(column.offset())];
             let args = [&[Arg::Read(&own), Arg::Read(&self.numbers)], &size[..]].concat();
             let name = sized("usmq_filter_runs", &own);
-            launch(column.queue(), &name, self.len(), &args, &[&numbers, &taken])?;
+            launch(column.queue(), &name, Items::Each(self.len()), &args, &[&numbers, &taken])?;
         }
         let mut node = (*ends.0).clone();
         (node.length, node.offset) = (self.len(), 0);
@@ -305,7 +320,7 @@ fn lanes(rows: usize) -> usize {
 
 /// Turns counts into the sums of those before; returns the sum of all. Waits for it.
 fn scanned(counts: &Array, lanes: usize) -> Result<usize> {
-    launch(counts.queue(), "usmq_filter_scan", 1, &[Arg::number(lanes)], &[counts])?;
+    launch(counts.queue(), "usmq_filter_scan", Items::Lanes(1), &[Arg::number(lanes)], &[counts])?;
     Ok(counts.index(&[Index::At(-1)])?.to_vec::<u64>()?[0] as usize)
 }
 

@@ -12,9 +12,6 @@ use std::sync::Arc;
 /// enough for one work-item that adds up their counts.
 pub(super) const LANES: usize = 1024;
 
-/// Ranges of more work-items are multiples of this.
-const GROUP: usize = 256;
-
 /// Texts, lists and run ends: `end` of a range never exceeds `limit`, the size of the target of the offsets, and the
 /// number of a run is below the number of runs. Data of another library may have any numbers.
 const TEXT: &str = r"#include <usmq/kernel.h>
@@ -182,6 +179,15 @@ pub(super) enum Arg<'a> {
     Number(u64),
 }
 
+/// The work-items of a launch.
+#[derive(Clone, Copy)]
+pub(super) enum Items {
+    /// One for each element of the result.
+    Each(usize),
+    /// One for each range of rows, through which it goes in sequence.
+    Lanes(usize),
+}
+
 impl Arg<'_> {
     pub(super) fn number(number: usize) -> Self {
         Self::Number(number as u64)
@@ -192,7 +198,7 @@ impl Arg<'_> {
 pub(super) fn launch(
     queue: &Queue,
     name: &str,
-    items: usize,
+    items: Items,
     args: &[Arg<'_>],
     written: &[&Array],
 ) -> Result<()> {
@@ -216,16 +222,18 @@ pub(super) fn launch(
         operands.push((array.allocation(), Access::Write));
     }
     let bytes = written.iter().map(|array| array.nbytes()).sum();
-    let mut extents = Extents::range(&[items]);
-    if items <= LANES && queue.device().device_type() == DeviceType::Cpu {
-        // Alone in its group, a work-item that loops is not vectorised with others: the compiler of the CPU driver would
-        // turn each step into gathers and scatters.
-        extents.local[0] = 1;
-    } else {
-        // The runtime chooses groups that divide the range, so a prime number of items would give groups of one. Each
-        // kernel ignores the items beyond its own.
-        extents.global[0] = items.next_multiple_of(GROUP);
-    }
+    let extents = match items {
+        Items::Each(items) => Extents::padded(items),
+        Items::Lanes(lanes) => {
+            let mut extents = Extents::range(&[lanes]);
+            if queue.device().device_type() == DeviceType::Cpu {
+                // Alone in its group, a work-item that loops is not vectorised with others: the compiler of the CPU
+                // driver would turn each step into gathers and scatters.
+                extents.local[0] = 1;
+            }
+            extents
+        }
+    };
     let label = Label { kind: Kind::Copy, name: Some(&name), bytes };
     ordered(queue, &operands, |after| {
         // SAFETY: the callers give the arguments of the kernel's parameters. Numbers of rows are below the length of each
