@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
+from arrow_values import every_type, held
 
 distributed = pytest.importorskip("distributed")
 
@@ -162,6 +163,43 @@ def test_a_profile_names_the_way_of_each_copy(asker: dict[str, Any]) -> None:
         for sent in (array, table):
             pickle.loads(pickle.dumps(sent, protocol=5))
     assert {event.reason for event in p.events if event.kind == "copy"} == {"pickle"}
+
+
+def test_a_slice_is_copied_once_and_alone(asker: dict[str, Any]) -> None:
+    """Only the slice leaves the device, with the text and the items before it."""
+    table = usmq.from_arrow(arrow_table())
+    table.wait()
+    for name in ("x", "text", "words", "lists", "flags"):
+        whole = table[name]
+        part = whole[COUNT // 2 + 5 :][: COUNT // 3]
+        if name == "flags":  # Its bits are less than what shared memory is for.
+            packed = usmq._core.pack_in_place(part)[2]
+            assert sum(buffer.nbytes for buffer in packed) <= COUNT // 3 // 8 + 2
+            continue
+        HERE.ways.clear()
+        with usmq.profile() as p:
+            header, frames = serialize(part, context=asker)
+        copied = [event.bytes for event in p.events if event.kind == "copy"]
+        sent = sum(nbytes for _, nbytes in header["sub-header"]["buffers"])
+        assert sent <= sum(copied) <= sent + 16, name
+        if name in ("x", "words"):
+            assert sent < 0.4 * whole.nbytes
+        assert deserialize(header, frames).to_arrow().equals(part.to_arrow()), name
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 300), (7, 8), (13, 900), (64, 64), (500, 999)])
+def test_slices_of_every_type_are_packed_in_place(start: int, stop: int) -> None:
+    for name, array in every_type(np.random.default_rng(start), 999).items():
+        part = held(array)[start:stop]
+        packed, _, buffers = usmq._core.pack_in_place(part)
+        frames = []
+        for buffer in buffers:
+            frame = memoryview(np.empty(buffer.nbytes, "u1"))
+            usmq._core.fill_frame(buffer, frame)
+            frames.append(frame)
+        back = usmq._core.restore_column(packed, *frames, shared=True)
+        back.to_arrow().validate(full=True)
+        assert back.to_arrow().to_pylist() == array[start:stop].to_pylist(), name
 
 
 @pytest.mark.parametrize("damage", ["short", "long", "header"])
