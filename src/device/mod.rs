@@ -47,7 +47,7 @@ pub use kernel_cache::{clear_kernel_cache, set_kernel_cache_limit};
 pub use kind::{MemoryKind, Priority, UsmKind};
 pub use names::{Aspect, DeviceType};
 pub use platform::Platform;
-pub(crate) use program::{Code, ContextKey, Includes, Program, Slot};
+pub(crate) use program::{Code, ContextKey, Includes, Program, Slot, padded};
 pub use properties::{DeviceProperties, VectorWidths};
 pub(crate) use queue::Queues;
 pub use queue::{Queue, QueueProperties};

@@ -74,6 +74,20 @@ impl Extents {
     pub(super) fn is_open(&self) -> bool {
         self.local[0] == 0
     }
+
+    /// A range of at least this many items, for a kernel that ignores those beyond its own.
+    pub(crate) fn padded(items: usize) -> Self {
+        Self::range(&[padded(items)])
+    }
+}
+
+/// A multiple of each size of work-groups that is worth choosing.
+const GROUP: usize = 256;
+
+/// At least this many work-items, in groups of a good size: the runtime chooses groups that divide the range, so a large
+/// prime number of items would run in groups of one.
+pub(crate) fn padded(items: usize) -> usize {
+    if items <= GROUP { items } else { items.checked_next_multiple_of(GROUP).unwrap_or(items) }
 }
 
 /// Identifies a context in a key, without keeping it alive: another context may get the same key after this
@@ -135,5 +149,20 @@ impl Slot {
             u32::MAX => Self::Local,
             bytes => Self::Bytes(bytes as usize),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_padded_to_whole_groups() {
+        for (items, expected) in
+            [(0, 0), (1, 1), (256, 256), (257, 512), (3_999_971, 4_000_000), (usize::MAX, usize::MAX)]
+        {
+            assert_eq!(padded(items), expected);
+        }
+        assert_eq!(Extents::padded(1999).global, [2048, 1, 1]);
     }
 }

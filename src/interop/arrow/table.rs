@@ -73,6 +73,11 @@ impl Table {
         Self::of_batches(schema, vec![column], queue)
     }
 
+    /// A table of other rows with this schema, on this queue.
+    pub(super) fn with_batches(&self, batches: Vec<Column>) -> Self {
+        Self { batches, ..self.clone() }
+    }
+
     /// A struct of the columns' fields.
     #[must_use]
     pub fn schema(&self) -> &Arc<Field> {
@@ -168,7 +173,7 @@ impl Table {
             }
             (skip, rest) = (skip - first, rest - count);
         }
-        Ok(Self { batches, ..self.clone() })
+        Ok(self.with_batches(batches))
     }
 
     /// Returns the table on `queue` and in memory of `kind`, if given; copies only buffers that the queue
@@ -187,8 +192,7 @@ impl Table {
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
     pub fn to_host(&self) -> Result<Self> {
-        let batches = self.batches.iter().map(Column::to_host).collect::<Result<_>>()?;
-        Ok(Self { batches, ..self.clone() })
+        Ok(self.with_batches(self.batches.iter().map(Column::to_host).collect::<Result<_>>()?))
     }
 }
 
