@@ -3,6 +3,7 @@
 
 use super::brief::Launch;
 use super::recording::Work;
+use super::work_group::OpenLaunch;
 use super::{Context, Device, Event, Queue};
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, CommandKind, KernelArgKind, ListPlace, PlainCommand};
@@ -46,7 +47,8 @@ impl CommandList {
             let command = match work {
                 Work::Launch { program, extents, args } => {
                     let kernel = program.raw()?;
-                    let sized = program.with_work_group_now(on, extents, args);
+                    let capabilities = on.device().capabilities();
+                    let sized = OpenLaunch { capabilities, kernel, queue, extents, args }.sized_now();
                     ffi::list_add_launch(list.pin_mut(), queue, kernel, &sized, args, args.more(), place)
                         .during(DURING)?;
                     continue;

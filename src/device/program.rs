@@ -70,11 +70,6 @@ impl Extents {
         Self { dimensions: extents.len() as u32, global, local: [0; 3] }
     }
 
-    /// Whether the runtime chooses the work-groups.
-    pub(super) fn is_open(&self) -> bool {
-        self.local[0] == 0
-    }
-
     /// A range of at least this many items, for a kernel that ignores those beyond its own.
     pub(crate) fn padded(items: usize) -> Self {
         Self::range(&[padded(items)])

@@ -3,9 +3,8 @@
 //! With an explicit size, the runtime does not query the kernel's attributes at each launch, and the driver does not
 //! select a size again. The kernel runs in the same work-groups.
 
-use super::kernel_args::KernelArgs;
-use super::{Program, Queue};
-use crate::ffi::{self, Extents};
+use super::backend::Capabilities;
+use crate::ffi::{self, Extents, KernelArg};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -36,29 +35,35 @@ impl WorkGroupSizes {
     }
 }
 
-impl Program {
-    /// The range of a launch on `queue` with the suggested work-group size, from the second launch on.
-    pub(super) fn with_work_group(&self, queue: &Queue, extents: &Extents, args: &KernelArgs) -> Extents {
-        if !extents.is_open() || !queue.device().capabilities().suggests_work_groups {
-            return *extents;
-        }
-        self.work_group_sizes().get(extents, || self.suggested(queue, extents, args))
+/// A launch, which may have no work-group size.
+pub(super) struct OpenLaunch<'a> {
+    pub capabilities: &'a Capabilities,
+    pub kernel: &'a ffi::Kernel,
+    pub queue: &'a ffi::Queue,
+    pub extents: &'a Extents,
+    pub args: &'a [KernelArg],
+}
+
+impl OpenLaunch<'_> {
+    /// The range with the suggested work-group size, from the second launch on.
+    pub(super) fn sized(&self, sizes: &WorkGroupSizes) -> Extents {
+        if self.has_suggestion() { sizes.get(self.extents, || self.suggested()) } else { *self.extents }
     }
 
-    /// As [`Program::with_work_group`], for a launch that will be repeated.
-    pub(super) fn with_work_group_now(&self, queue: &Queue, extents: &Extents, args: &KernelArgs) -> Extents {
-        if !extents.is_open() || !queue.device().capabilities().suggests_work_groups {
-            return *extents;
-        }
-        self.suggested(queue, extents, args)
+    /// As [`OpenLaunch::sized`], for a launch that will be repeated.
+    pub(super) fn sized_now(&self) -> Extents {
+        if self.has_suggestion() { self.suggested() } else { *self.extents }
     }
 
-    fn suggested(&self, queue: &Queue, extents: &Extents, args: &KernelArgs) -> Extents {
-        let local = || ffi::kernel_work_group(self.raw().ok()?, queue.raw().ok()?, extents, args).ok();
+    fn has_suggestion(&self) -> bool {
+        self.extents.local[0] == 0 && self.capabilities.suggests_work_groups
+    }
+
+    fn suggested(&self) -> Extents {
+        let local = ffi::kernel_work_group(self.kernel, self.queue, self.extents, self.args).ok();
         // If the driver has no answer, it chooses at each launch.
-        local()
-            .filter(|local| divides(local, extents))
-            .map_or(*extents, |local| Extents { local, ..*extents })
+        let local = local.filter(|local| divides(local, self.extents));
+        local.map_or(*self.extents, |local| Extents { local, ..*self.extents })
     }
 }
 

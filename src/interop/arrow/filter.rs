@@ -224,7 +224,7 @@ impl Rows {
                 Layout::Null => Some(self.len()),
                 _ => column.0.null_count.filter(|count| *count == 0).or((self.len() == 0).then_some(0)),
             },
-            buffers,
+            buffers: buffers.into(),
             children,
             dictionary: column.dictionary().cloned(),
             queue: column.queue().clone(),
