@@ -97,10 +97,11 @@ void set_work(sycl::handler &handler, const CommandList::Command &command, Point
   }
 }
 
-Event submit(const CommandList::Command &command, Pointers pointers, const std::vector<Event> &events,
-             rust::Slice<const std::size_t> after) {
+// The command group of a command.
+auto group(const CommandList::Command &command, Pointers pointers, const std::vector<Event> &events,
+           rust::Slice<const std::size_t> after) {
   USMQ_FAULT_POINT("list_submit (a command)");
-  return command.queue.handle.submit([&](sycl::handler &handler) {
+  return [&command, &events, pointers, after](sycl::handler &handler) {
     if (command.is_first) {
       for (const std::size_t address : after) {
         handler.depends_on(*reinterpret_cast<const Event *>(address));
@@ -110,7 +111,7 @@ Event submit(const CommandList::Command &command, Pointers pointers, const std::
       handler.depends_on(events[earlier]);
     }
     set_work(handler, command, pointers);
-  });
+  };
 }
 
 // An event of the list's queue that completes after those of these commands, and after `last`.
@@ -129,10 +130,11 @@ Event join(const CommandList &list, const std::vector<Event> &events, const Numb
 // An event that completes after the first `sent` commands of a list that failed. Without it, the caller could free
 // memory that they use. They may follow a host task of another library, so this does not wait for them if it need not.
 Event after_failure(const CommandList &list, const std::vector<Event> &events, std::size_t sent, const Event &last) {
-  if (!list.has_names) {
-    return last;
-  }
   try {
+    if (!list.has_names) {
+      USMQ_FAULT_POINT("list_submit (its end)");
+      return list.commands.front().queue.handle.ext_oneapi_submit_barrier(); // All are on one in-order queue.
+    }
     std::vector<std::size_t> all(sent);
     std::iota(all.begin(), all.end(), std::size_t{0});
     return join(list, events, all, last);
@@ -152,15 +154,19 @@ Event after_failure(const CommandList &list, const std::vector<Event> &events, s
 
 std::unique_ptr<Event> list_submit(const CommandList &list, Pointers pointers, rust::Slice<const std::size_t> after,
                                    rust::String &failure) {
-  // A chain on one in-order queue names no event but the last.
+  // A chain on one in-order queue names no event but the last, and a command without an event is faster.
   std::vector<Event> events(list.has_names ? list.commands.size() : 0);
   Event last;
   std::size_t sent = 0;
   try {
     for (; sent < list.commands.size(); ++sent) {
-      last = submit(list.commands[sent], pointers, events, after);
+      const auto &command = list.commands[sent];
       if (list.has_names) {
-        events[sent] = last;
+        events[sent] = last = command.queue.handle.submit(group(command, pointers, events, after));
+      } else if (sent + 1 == list.commands.size()) {
+        last = command.queue.handle.submit(group(command, pointers, events, after));
+      } else {
+        exp::submit(command.queue.handle, group(command, pointers, events, after));
       }
     }
     return std::make_unique<Event>(list.ends.empty() ? last : join(list, events, list.ends, last));

@@ -7,6 +7,7 @@
 #include <array>
 #include <iterator>
 #include <limits>
+#include <mutex>
 #include <sycl/backend/opencl.hpp>
 #include <vector>
 
@@ -128,10 +129,56 @@ void ask(cl_kernel kernel, rust::Vec<std::uint32_t> &slots) {
   }
 }
 
+// A kernel of its own, so that neither its arguments nor their use by other threads matter. The suggestion depends on
+// no value of an argument.
+void set_zeros(cl_kernel kernel, rust::Slice<const KernelArg> args) {
+  const auto set = opencl_entry<decltype(&clSetKernelArg)>("clSetKernelArg");
+  std::vector<std::uint8_t> zeros;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    zeros.resize(args[i].kind == KernelArgKind::Pointer ? sizeof(void *) : args[i].value);
+    opencl_check(set(kernel, static_cast<cl_uint>(i), zeros.size(), zeros.data()), "clSetKernelArg");
+  }
+}
+
+// As the kernel, of the same program.
+void create_again(cl_kernel kernel, Owned<cl_kernel> &copy) {
+  const auto info = opencl_entry<decltype(&clGetKernelInfo)>("clGetKernelInfo");
+  cl_program program = nullptr;
+  opencl_check(info(kernel, CL_KERNEL_PROGRAM, sizeof(cl_program), &program, nullptr), "clGetKernelInfo");
+  std::size_t size = 0;
+  opencl_check(info(kernel, CL_KERNEL_FUNCTION_NAME, 0, nullptr, &size), "clGetKernelInfo");
+  std::string name(size, '\0');
+  opencl_check(info(kernel, CL_KERNEL_FUNCTION_NAME, size, name.data(), nullptr), "clGetKernelInfo");
+  cl_int error = CL_SUCCESS;
+  copy.object = opencl_entry<decltype(&clCreateKernel)>("clCreateKernel")(program, name.c_str(), &error);
+  opencl_check(error, "clCreateKernel");
+}
+
 } // namespace
 
+void *opencl_extension_address(const sycl::platform &platform, const char *name) {
+  struct Known {
+    sycl::platform platform;
+    std::string name;
+    void *address;
+  };
+  static std::mutex lock;
+  static auto *all = new std::vector<Known>; // also used during process exit
+  const std::lock_guard<std::mutex> guard(lock);
+  for (const Known &known : *all) {
+    if (known.platform == platform && known.name == name) {
+      return known.address;
+    }
+  }
+  const auto find =
+      opencl_entry<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
+  void *address = find(sycl::get_native<sycl::backend::opencl>(platform), name);
+  all->push_back({platform, name, address});
+  return address;
+}
+
 void queue_flush(const Queue &queue) {
-  const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
+  static const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
   Owned<cl_command_queue> native("clReleaseCommandQueue");
   native.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it
   opencl_check(flush(native.object), "clFlush");
@@ -149,6 +196,32 @@ rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel, bool ask_driver) {
     ask(native.object, slots);
   }
   return slots;
+}
+
+std::array<std::size_t, 3> kernel_work_group(const Kernel &kernel, const Queue &queue, const Extents &extents,
+                                             rust::Slice<const KernelArg> args) {
+  const auto suggest = opencl_extension<clGetKernelSuggestedLocalWorkSizeKHR_fn>(
+      queue.handle.get_device().get_platform(), "clGetKernelSuggestedLocalWorkSizeKHR");
+  if (suggest == nullptr) {
+    return {0, 0, 0};
+  }
+  Owned<cl_command_queue> on("clReleaseCommandQueue");
+  on.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it
+  Owned<cl_kernel> original("clReleaseKernel");
+  original.object = sycl::get_native<sycl::backend::opencl>(kernel);
+  Owned<cl_kernel> copy("clReleaseKernel");
+  create_again(original.object, copy);
+  set_zeros(copy.object, args);
+  // OpenCL's first dimension varies fastest, SYCL's last.
+  const std::size_t dimensions = extents.dimensions;
+  std::array<std::size_t, 3> global{};
+  std::array<std::size_t, 3> suggested{};
+  std::reverse_copy(extents.global.begin(), extents.global.begin() + dimensions, global.begin());
+  opencl_check(suggest(on.object, copy.object, extents.dimensions, nullptr, global.data(), suggested.data()),
+               "clGetKernelSuggestedLocalWorkSizeKHR");
+  std::array<std::size_t, 3> local{1, 1, 1};
+  std::reverse_copy(suggested.begin(), suggested.begin() + dimensions, local.begin());
+  return local;
 }
 
 std::unique_ptr<Kernel> kernel_from_opencl(const Context &context, const Device &device, rust::Str source,

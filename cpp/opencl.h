@@ -31,12 +31,20 @@ template <typename Function> Function opencl_entry(const char *name) {
   return reinterpret_cast<Function>(symbol);
 }
 
+// The address of a function of an extension; null if the platform has none. Lookups take microseconds, so the results
+// are cached.
+void *opencl_extension_address(const sycl::platform &platform, const char *name);
+
+template <typename Function> Function opencl_extension(const sycl::platform &platform, const char *name) {
+  return reinterpret_cast<Function>(opencl_extension_address(platform, name));
+}
+
 // Owns one reference to a native object. The release function is looked up before the object exists, so that the
 // lookup cannot fail later.
 template <typename Object> class Owned {
 public:
   using Release = cl_int(CL_API_CALL *)(Object);
-  explicit Owned(const char *release) : release_(opencl_entry<Release>(release)) {}
+  explicit Owned(const char *release) : release_(find(release)) {}
   Owned(const Owned &) = delete;
   ~Owned() {
     if (object != nullptr) {
@@ -46,6 +54,12 @@ public:
   Object object = nullptr;
 
 private:
+  // One function per type of object, looked up once.
+  static Release find(const char *name) {
+    static const auto release = opencl_entry<Release>(name);
+    return release;
+  }
+
   Release release_;
 };
 

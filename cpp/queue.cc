@@ -140,6 +140,10 @@ void queue_free_heap(std::size_t address) { delete reinterpret_cast<sycl::queue 
 
 std::size_t queue_id(const Queue &queue) { return std::hash<sycl::queue>{}(queue.handle); }
 
+std::size_t queue_id_at(std::size_t address) {
+  return std::hash<sycl::queue>{}(*reinterpret_cast<const sycl::queue *>(address));
+}
+
 std::unique_ptr<Device> queue_device(const Queue &queue) { return std::make_unique<Device>(queue.handle.get_device()); }
 
 std::unique_ptr<Context> queue_context(const Queue &queue) {

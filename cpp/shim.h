@@ -135,6 +135,7 @@ struct Extents;
 struct KernelArg;
 struct PlainCommand;
 struct ListPlace;
+struct UsmInfo;
 enum class EventStatus : std::uint8_t;
 enum class PriorityCode : std::uint8_t;
 enum class CommandKind : std::uint8_t;
@@ -183,6 +184,7 @@ std::unique_ptr<Queue> queue_copy_from(std::size_t address);
 std::size_t queue_copy_to_heap(const Queue &queue);
 void queue_free_heap(std::size_t address);
 std::size_t queue_id(const Queue &queue);
+std::size_t queue_id_at(std::size_t address);
 std::unique_ptr<Device> queue_device(const Queue &queue);
 std::unique_ptr<Context> queue_context(const Queue &queue);
 bool queue_in_order(const Queue &queue);
@@ -238,10 +240,11 @@ void event_join(const Event &event);
 std::array<std::uint64_t, 3> event_profiling(const Event &event);
 
 // unified shared memory
-std::array<std::size_t, 2> usm_range(std::size_t pointer, const Context &context);
+std::array<std::size_t, 2> usm_driver(const Context &context);
+UsmInfo usm_info(std::array<std::size_t, 2> driver, std::size_t pointer);
 std::uint8_t usm_kind(std::size_t pointer, const Context &context);
 std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
-std::unique_ptr<Device> usm_device_of_driver(std::size_t pointer, const Context &context);
+std::size_t device_native(const Device &device);
 
 // memory pools
 std::unique_ptr<UsmBudget> budget_new();
@@ -279,6 +282,8 @@ std::unique_ptr<Kernel> kernel_from_binary(const Context &context, const Device 
                                            const rust::Vec<rust::String> &options);
 rust::Vec<std::uint8_t> kernel_binary(const Kernel &kernel, const Context &context, const Device &device);
 rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel, bool ask_driver);
+std::array<std::size_t, 3> kernel_work_group(const Kernel &kernel, const Queue &queue, const Extents &extents,
+                                             rust::Slice<const KernelArg> args);
 
 // emulated GPUs
 rust::String emulation_fault(rust::Str gpus, rust::Str memory, rust::Str system_usm, rust::Str faults);

@@ -2,19 +2,20 @@
 #include "opencl.h"
 #include "usmq/src/ffi.rs.h"
 
-#include <mutex>
 #include <sycl/backend/opencl.hpp>
-#include <utility>
-#include <vector>
 
 namespace usmq {
 
 namespace {
 
 // From the OpenCL extension cl_intel_unified_shared_memory.
+constexpr cl_uint kAllocType = 0x419A;   // CL_MEM_ALLOC_TYPE_INTEL
 constexpr cl_uint kAllocBase = 0x419B;   // CL_MEM_ALLOC_BASE_PTR_INTEL
 constexpr cl_uint kAllocSize = 0x419C;   // CL_MEM_ALLOC_SIZE_INTEL
 constexpr cl_uint kAllocDevice = 0x419D; // CL_MEM_ALLOC_DEVICE_INTEL
+constexpr cl_uint kTypeHost = 0x4197;    // CL_MEM_TYPE_HOST_INTEL
+constexpr cl_uint kTypeDevice = 0x4198;  // CL_MEM_TYPE_DEVICE_INTEL
+constexpr cl_uint kTypeShared = 0x4199;  // CL_MEM_TYPE_SHARED_INTEL
 
 } // namespace
 
@@ -28,43 +29,41 @@ namespace {
 
 using MemoryInfo = cl_int(CL_API_CALL *)(cl_context, const void *, cl_uint, std::size_t, void *, std::size_t *);
 
-MemoryInfo find_memory_info(const sycl::platform &platform) {
-  const auto find =
-      opencl_entry<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
-  return reinterpret_cast<MemoryInfo>(
-      find(sycl::get_native<sycl::backend::opencl>(platform), "clGetMemAllocInfoINTEL"));
-}
-
-// clGetMemAllocInfoINTEL of a platform, null if missing. The lookup takes microseconds, so the result is cached.
 MemoryInfo memory_info(const sycl::platform &platform) {
-  static std::mutex lock;
-  static auto *known = new std::vector<std::pair<sycl::platform, MemoryInfo>>; // also used during process exit
-  const std::lock_guard<std::mutex> guard(lock);
-  for (const auto &[other, info] : *known) {
-    if (other == platform) {
-      return info;
-    }
-  }
-  const auto info = find_memory_info(platform);
-  known->emplace_back(platform, info);
-  return info;
+  return opencl_extension<MemoryInfo>(platform, "clGetMemAllocInfoINTEL");
 }
 
 } // namespace
 
-std::array<std::size_t, 2> usm_range(std::size_t pointer, const Context &context) {
+std::array<std::size_t, 2> usm_driver(const Context &context) {
   const auto info = memory_info(context.get_platform());
-  if (info == nullptr) {
-    return {0, 0};
-  }
   Owned<cl_context> native("clReleaseContext");
-  native.object = sycl::get_native<sycl::backend::opencl>(context); // which retains it
-  const void *address = reinterpret_cast<const void *>(pointer);
-  void *base = nullptr;
-  std::size_t bytes = 0;
-  opencl_check(info(native.object, address, kAllocBase, sizeof base, &base, nullptr), "clGetMemAllocInfoINTEL");
-  opencl_check(info(native.object, address, kAllocSize, sizeof bytes, &bytes, nullptr), "clGetMemAllocInfoINTEL");
-  return {reinterpret_cast<std::size_t>(base), bytes};
+  native.object = sycl::get_native<sycl::backend::opencl>(context); // which retains it, as the SYCL context does
+  return {reinterpret_cast<std::size_t>(native.object), reinterpret_cast<std::size_t>(info)};
+}
+
+UsmInfo usm_info(std::array<std::size_t, 2> driver, std::size_t pointer) {
+  const auto context = reinterpret_cast<cl_context>(driver[0]);
+  const auto info = reinterpret_cast<MemoryInfo>(driver[1]);
+  const auto *address = reinterpret_cast<const void *>(pointer);
+  const auto query = [&](cl_uint name, auto &value) {
+    opencl_check(info(context, address, name, sizeof value, &value, nullptr), "clGetMemAllocInfoINTEL");
+  };
+  cl_uint type = 0;
+  query(kAllocType, type);
+  UsmInfo found{static_cast<std::uint8_t>(UsmCode::Unknown), 0, 0, 0};
+  if (type != kTypeHost && type != kTypeDevice && type != kTypeShared) {
+    return found;
+  }
+  found.kind = static_cast<std::uint8_t>(type == kTypeHost     ? UsmCode::Host
+                                         : type == kTypeDevice ? UsmCode::Device
+                                                               : UsmCode::Shared);
+  query(kAllocBase, found.base);
+  query(kAllocSize, found.bytes);
+  if (type != kTypeHost) {
+    query(kAllocDevice, found.device);
+  }
+  return found;
 }
 
 std::uint8_t usm_kind(std::size_t pointer, const Context &context) {
@@ -84,25 +83,10 @@ std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context) 
   return std::make_unique<Device>(sycl::get_pointer_device(reinterpret_cast<const void *>(pointer), context));
 }
 
-std::unique_ptr<Device> usm_device_of_driver(std::size_t pointer, const Context &context) {
-  const auto info = memory_info(context.get_platform());
-  if (info == nullptr) {
-    return nullptr;
-  }
-  Owned<cl_context> native("clReleaseContext");
-  native.object = sycl::get_native<sycl::backend::opencl>(context); // which retains it
-  cl_device_id owner = nullptr;
-  opencl_check(
-      info(native.object, reinterpret_cast<const void *>(pointer), kAllocDevice, sizeof owner, &owner, nullptr),
-      "clGetMemAllocInfoINTEL");
-  for (const auto &device : context.get_devices()) {
-    Owned<cl_device_id> candidate("clReleaseDevice");
-    candidate.object = sycl::get_native<sycl::backend::opencl>(device); // which retains it
-    if (candidate.object == owner) {
-      return std::make_unique<Device>(device);
-    }
-  }
-  return nullptr; // host memory, or the parent of a sub-device
+std::size_t device_native(const Device &device) {
+  Owned<cl_device_id> native("clReleaseDevice");
+  native.object = sycl::get_native<sycl::backend::opencl>(device); // which retains it, as the SYCL device does
+  return reinterpret_cast<std::size_t>(native.object);
 }
 
 } // namespace usmq

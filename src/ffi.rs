@@ -96,6 +96,16 @@ pub(crate) mod bridge {
         Shared = 3,
     }
 
+    /// The allocation that contains an address: its USM kind, first address and bytes, and the `cl_device_id` of device and
+    /// shared memory. All zero if it is not USM of the context.
+    #[derive(Debug, Clone, Copy)]
+    struct UsmInfo {
+        kind: u8,
+        base: usize,
+        bytes: usize,
+        device: usize,
+    }
+
     /// A hint for the scheduler of a device.
     #[repr(u8)]
     #[derive(Debug)]
@@ -261,6 +271,11 @@ pub(crate) mod bridge {
         /// `address` came from `queue_copy_to_heap` and is freed once.
         unsafe fn queue_free_heap(address: usize) -> Result<()>;
         fn queue_id(queue: &Queue) -> Result<usize>;
+        /// As `queue_id`, of another library's queue.
+        ///
+        /// # Safety
+        /// As `queue_copy_from`.
+        unsafe fn queue_id_at(address: usize) -> Result<usize>;
         fn queue_device(queue: &Queue) -> Result<UniquePtr<Device>>;
         fn queue_context(queue: &Queue) -> Result<UniquePtr<Context>>;
         fn queue_in_order(queue: &Queue) -> Result<bool>;
@@ -383,13 +398,16 @@ pub(crate) mod bridge {
         fn event_join(event: &Event) -> Result<()>;
         fn event_profiling(event: &Event) -> Result<[u64; 3]>;
 
-        /// Address and bytes of the allocation that contains `pointer`; zeros if the driver does not report
-        /// them. Only for contexts of the opencl backend.
-        fn usm_range(pointer: usize, context: &Context) -> Result<[usize; 2]>;
+        /// The `cl_context`, valid while the context lives, and the driver's function for `usm_info`, 0 if it has none.
+        /// Only for contexts of the opencl backend.
+        fn usm_driver(context: &Context) -> Result<[usize; 2]>;
+        /// # Safety
+        /// `driver` came from `usm_driver`, has a function, and its context lives.
+        unsafe fn usm_info(driver: [usize; 2], pointer: usize) -> Result<UsmInfo>;
         fn usm_kind(pointer: usize, context: &Context) -> Result<u8>;
         fn usm_device(pointer: usize, context: &Context) -> Result<UniquePtr<Device>>;
-        /// The device of the context that the driver reports; null if it reports none of them.
-        fn usm_device_of_driver(pointer: usize, context: &Context) -> Result<UniquePtr<Device>>;
+        /// The `cl_device_id` of a device of the opencl backend.
+        fn device_native(device: &Device) -> Result<usize>;
 
         fn budget_new() -> Result<UniquePtr<UsmBudget>>;
         fn budget_set_limit(budget: &UsmBudget, bytes: u64);
@@ -473,6 +491,14 @@ pub(crate) mod bridge {
         /// The size of each argument of the driver's kernel; 0 if unknown, `u32::MAX` for local memory.
         /// Queries the driver only for kernels of the opencl backend.
         fn kernel_slots(kernel: &Kernel, ask_driver: bool) -> Result<Vec<u32>>;
+        /// The work-group size that the driver suggests for a launch on a queue of the opencl backend; zeros if it
+        /// suggests none. The arguments contain no local memory.
+        fn kernel_work_group(
+            kernel: &Kernel,
+            queue: &Queue,
+            extents: &Extents,
+            args: &[KernelArg],
+        ) -> Result<[usize; 3]>;
 
         /// Names the variable `USMQ_EMULATE_*` with an invalid value; empty if all are valid.
         fn emulation_fault(gpus: &str, memory: &str, system_usm: &str, faults: &str) -> Result<String>;

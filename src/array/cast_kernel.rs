@@ -34,7 +34,7 @@ impl Array {
         numbers.for_each(|number| args.value(&number.to_le_bytes()));
 
         let label = Label { kind: Kind::Copy, name: Some(&name), bytes: self.nbytes() };
-        let extents = Extents::range(&[self.size()]);
+        let extents = Extents::padded(self.size());
         let operands = [(self.allocation(), Access::Write), (source.allocation(), Access::Read)];
         if is_capturing() {
             self.touch();

@@ -1,10 +1,11 @@
 //! New arrays: uninitialised, filled, evenly spaced, from host memory.
 
+use super::pieces::{in_pieces, rounded};
 use super::{Array, DType, Element, IntoShape, Layout, Scalar, bytes_of};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
-use crate::memory::{Access, Allocation, ordered, ordered_all};
+use crate::memory::{Access, Allocation, ordered_all};
 use crate::trace::{Reason, as_fill, with_default_reason};
 use std::sync::Arc;
 
@@ -183,9 +184,11 @@ impl Array {
 
     fn set_bytes(&self, value: u8) -> Result<()> {
         let (address, bytes) = (self.address(), self.nbytes());
-        ordered(&self.queue, &[(self.allocation(), Access::Write)], |after| {
-            // SAFETY: the range is inside the allocation, which its log keeps until the event is complete.
-            unsafe { self.queue.memset(address, value, bytes, after) }
+        ordered_all(&self.queue, &[(self.allocation(), Access::Write)], |after, sent| {
+            in_pieces(&self.queue, bytes, after, sent, |queue, start, bytes, after| {
+                // SAFETY: the range is inside the allocation, which its log keeps until the event is complete.
+                unsafe { queue.memset(address + start, value, bytes, after) }
+            })
         })?;
         Ok(())
     }
@@ -206,7 +209,7 @@ impl Array {
             let mut last = unsafe { self.queue.memcpy(address, seed.pointer(), done, after) }?;
             while done < bytes {
                 sent.push(last.clone());
-                let next = done.min(bytes - done);
+                let next = rounded(done.min(bytes - done));
                 // SAFETY: as above; source and target do not overlap, since `next <= done`.
                 last =
                     unsafe { self.queue.memcpy(address + done, address, next, std::slice::from_ref(&last)) }?;
@@ -225,9 +228,12 @@ impl Array {
         let _why = with_default_reason(Reason::HostWrite);
         let staged = stage(self.nbytes(), &self.queue, write)?;
         let operands = [(self.allocation(), Access::Write), (&staged, Access::Read)];
-        ordered(&self.queue, &operands, |after| {
-            // SAFETY: both ranges are inside allocations that their logs keep until the event is complete.
-            unsafe { self.queue.memcpy(self.address(), staged.pointer(), staged.bytes(), after) }
+        let (to, from) = (self.address(), staged.pointer());
+        ordered_all(&self.queue, &operands, |after, sent| {
+            in_pieces(&self.queue, staged.bytes(), after, sent, |queue, start, bytes, after| {
+                // SAFETY: both ranges are inside allocations that their logs keep until the event is complete.
+                unsafe { queue.memcpy(to + start, from + start, bytes, after) }
+            })
         })?;
         Ok(())
     }

@@ -69,7 +69,7 @@ impl Array {
             // SAFETY: the text above has this signature; each work-item reads eight elements of the source, as far as
             // they exist, and writes one byte of the target. Both allocations' logs keep them until the event is
             // complete.
-            unsafe { queue.submit(&program, Extents::range(&[bytes]), &args, label, after) }
+            unsafe { queue.submit(&program, Extents::padded(bytes), &args, label, after) }
         })?;
         Ok(packed)
     }

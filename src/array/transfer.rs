@@ -1,9 +1,10 @@
 //! Copies between host and array, and between arrays of one context.
 
+use super::pieces::in_pieces;
 use super::{Array, DType, Element, bytes_of};
 use crate::device::{Event, Queue};
 use crate::error::{Error, Result, spelled};
-use crate::memory::{Access, ForeignOwner, drop_after, is_capturing, ordered, refuse, try_reserve};
+use crate::memory::{Access, ForeignOwner, drop_after, is_capturing, ordered_all, refuse, try_reserve};
 use crate::runtime::interrupt::{self, uninterruptible};
 use crate::trace::{Reason, with_default_reason, with_reason};
 
@@ -145,9 +146,12 @@ impl Array {
         let _why = with_default_reason(Reason::HostRead);
         let packed = self.contiguous()?;
         packed.before_lending(Access::Read, owner)?;
-        let event = ordered(&packed.queue, &[(packed.allocation(), Access::Read)], |after| {
-            // SAFETY: the source is inside the allocation; the target outlives the copy, as `finish` ensures.
-            unsafe { packed.queue.memcpy(target as usize, packed.address(), bytes, after) }
+        let (to, from) = (target as usize, packed.address());
+        let event = ordered_all(&packed.queue, &[(packed.allocation(), Access::Read)], |after, sent| {
+            in_pieces(&packed.queue, bytes, after, sent, |queue, start, bytes, after| {
+                // SAFETY: the source is inside the allocation; the target outlives the copy, as `finish` ensures.
+                unsafe { queue.memcpy(to + start, from + start, bytes, after) }
+            })
         });
         finish(&packed.queue, event, owner)
     }
@@ -221,9 +225,12 @@ impl Array {
             });
         }
         self.before_lending(Access::Write, owner)?;
-        let event = ordered(&self.queue, &[(self.allocation(), Access::Write)], |after| {
-            // SAFETY: the target is inside the allocation; the values outlive the copy, as `finish` ensures.
-            unsafe { self.queue.memcpy(self.address(), values.as_ptr() as usize, values.len(), after) }
+        let (to, from) = (self.address(), values.as_ptr() as usize);
+        let event = ordered_all(&self.queue, &[(self.allocation(), Access::Write)], |after, sent| {
+            in_pieces(&self.queue, values.len(), after, sent, |queue, start, bytes, after| {
+                // SAFETY: the target is inside the allocation; the values outlive the copy, as `finish` ensures.
+                unsafe { queue.memcpy(to + start, from + start, bytes, after) }
+            })
         });
         finish(&self.queue, event, owner)
     }
@@ -348,10 +355,13 @@ impl Array {
 
     fn copy_bytes(&self, source: &Self) -> Result<()> {
         let operands = [(self.allocation(), Access::Write), (source.allocation(), Access::Read)];
-        ordered(&self.queue, &operands, |after| {
-            // SAFETY: both ranges are inside allocations that their logs keep until the event is complete, of
-            // one context, and do not overlap.
-            unsafe { self.queue.memcpy(self.address(), source.address(), self.nbytes(), after) }
+        let (to, from) = (self.address(), source.address());
+        ordered_all(&self.queue, &operands, |after, sent| {
+            in_pieces(&self.queue, self.nbytes(), after, sent, |queue, start, bytes, after| {
+                // SAFETY: both ranges are inside allocations that their logs keep until the event is complete, of
+                // one context, and do not overlap.
+                unsafe { queue.memcpy(to + start, from + start, bytes, after) }
+            })
         })?;
         Ok(())
     }

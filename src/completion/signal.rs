@@ -39,6 +39,11 @@ pub(crate) trait Watched: Send {
     /// Runs on the release thread after completion, and may block.
     fn finish(self: Box<Self>) {}
 
+    /// The time until the first poll.
+    fn first_poll(&self) -> Duration {
+        SHORTEST
+    }
+
     /// Whether other work still waits for it while the process exits. It then counts as
     /// [`Pending`](crate::runtime::Pending) until it is complete, which keeps the runtime alive.
     fn needed_at_exit(&self) -> bool {
@@ -55,7 +60,7 @@ struct Item {
 impl Item {
     fn new(watched: Box<dyn Watched>) -> Self {
         let since = Instant::now();
-        Self { watched, since, due: since + SHORTEST }
+        Self { due: since + watched.first_poll(), watched, since }
     }
 
     /// Polls, and schedules the next poll.

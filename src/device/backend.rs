@@ -53,6 +53,8 @@ pub(crate) struct Capabilities {
     pub program_binaries: bool,
     /// The driver rejects an argument of a wrong size, which reveals the sizes of a kernel's arguments.
     pub argument_sizes: bool,
+    /// The driver suggests a work-group size for a range (`cl_khr_suggested_local_work_size`).
+    pub suggests_work_groups: bool,
     /// A SYCL graph is the faster way to submit many commands. The OpenCL CPU driver takes up to twice as long for one
     /// as for its commands.
     pub prefers_graphs: bool,
@@ -68,6 +70,7 @@ const NONE: Capabilities = Capabilities {
     native_spirv: false,
     program_binaries: false,
     argument_sizes: false,
+    suggests_work_groups: false,
     prefers_graphs: false,
 };
 
@@ -83,6 +86,7 @@ const OPENCL: Capabilities = Capabilities {
     native_spirv: true,
     program_binaries: true,
     argument_sizes: true,
+    suggests_work_groups: true,
     ..NONE
 };
 
@@ -175,6 +179,7 @@ mod tests {
         assert_eq!(list(|can| can.native_spirv), ["opencl"]);
         assert_eq!(list(|can| can.program_binaries), ["opencl"]);
         assert_eq!(list(|can| can.argument_sizes), ["opencl"]);
+        assert_eq!(list(|can| can.suggests_work_groups), ["opencl"]);
         assert_eq!(list(|can| can.prefers_graphs), discrete);
     }
 }

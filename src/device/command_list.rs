@@ -3,6 +3,7 @@
 
 use super::brief::Launch;
 use super::recording::Work;
+use super::work_group::OpenLaunch;
 use super::{Context, Device, Event, Queue};
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, CommandKind, KernelArgKind, ListPlace, PlainCommand};
@@ -33,8 +34,8 @@ impl CommandList {
     pub(crate) fn new(commands: &[Listed<'_>], ends: &[u32], queue: &Queue) -> Result<Self> {
         const DURING: &str = "preparing the commands of a capture";
         let mut list = ffi::list_new().during(DURING)?;
-        for Listed { queue, work, after, is_first } in commands {
-            let queue = queue.raw()?;
+        for Listed { queue: on, work, after, is_first } in commands {
+            let queue = on.raw()?;
             let place = ListPlace { after, is_first: *is_first };
             let plain = |kind, target: &usize, source: &usize, bytes: &usize, value| PlainCommand {
                 kind,
@@ -46,7 +47,9 @@ impl CommandList {
             let command = match work {
                 Work::Launch { program, extents, args } => {
                     let kernel = program.raw()?;
-                    ffi::list_add_launch(list.pin_mut(), queue, kernel, extents, args, args.more(), place)
+                    let capabilities = on.device().capabilities();
+                    let sized = OpenLaunch { capabilities, kernel, queue, extents, args }.sized_now();
+                    ffi::list_add_launch(list.pin_mut(), queue, kernel, &sized, args, args.more(), place)
                         .during(DURING)?;
                     continue;
                 }

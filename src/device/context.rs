@@ -8,7 +8,7 @@ use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{Handle, Interned, Interner};
 use cxx::UniquePtr;
-use once_cell::sync::Lazy;
+use once_cell::sync::{Lazy, OnceCell};
 use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -43,6 +43,18 @@ struct Inner {
     raw: ManuallyDrop<Handle<ffi::Context>>,
     id: usize,
     backend: Backend,
+    /// What [`ffi::usm_info`] needs; its function is 0 where the driver has none.
+    driver: OnceCell<[usize; 2]>,
+}
+
+/// USM at an address, as far as the driver describes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UsmAt {
+    pub(crate) kind: UsmKind,
+    /// Start and end of the allocation.
+    pub(crate) range: Option<(usize, usize)>,
+    /// The driver's handle of the device; 0 for host memory, and where the driver does not report it.
+    pub(super) device: usize,
 }
 
 impl Drop for Inner {
@@ -75,7 +87,8 @@ impl Context {
             .get_or_make(id, keep, |id| {
                 let backend = ffi::context_backend(raw.get()?).during("querying the backend of a context")?;
                 let backend = Backend::from_name(&backend);
-                Ok(Interned::new(Inner { raw: ManuallyDrop::new(raw), id: *id, backend }))
+                let raw = ManuallyDrop::new(raw);
+                Ok(Interned::new(Inner { raw, id: *id, backend, driver: OnceCell::new() }))
             })
             .map(Self)
     }
@@ -125,13 +138,28 @@ impl Context {
         Ok(UsmKind::from_code(code))
     }
 
-    /// Start and end of the allocation that contains a pointer; `None` if the driver does not report them.
-    pub(crate) fn range_of(&self, pointer: usize) -> Result<Option<(usize, usize)>> {
+    /// The USM at an address, `None` if this context does not know it. Any address is valid.
+    pub(crate) fn usm_at(&self, pointer: usize) -> Result<Option<UsmAt>> {
+        let Some(driver) = self.driver()? else {
+            return Ok(self.kind_of(pointer)?.map(|kind| UsmAt { kind, range: None, device: 0 }));
+        };
+        // SAFETY: the handle of this context, which lives.
+        let found =
+            unsafe { ffi::usm_info(driver, pointer) }.during("querying the allocation of a pointer")?;
+        let ffi::UsmInfo { kind, base, bytes, device } = found;
+        let range = (base != 0).then(|| (base, base + bytes.max(1)));
+        Ok(UsmKind::from_code(kind).map(|kind| UsmAt { kind, range, device }))
+    }
+
+    /// What queries of the driver need; `None` where libsycl has to be asked.
+    fn driver(&self) -> Result<Option<[usize; 2]>> {
+        let raw = self.raw()?;
         if !self.capabilities().pointer_info {
             return Ok(None);
         }
-        let [base, bytes] = ffi::usm_range(pointer, self.raw()?).during("querying the range of a pointer")?;
-        Ok((base != 0).then(|| (base, base + bytes.max(1))))
+        let find = || ffi::usm_driver(raw).during("querying the driver of a context");
+        let driver = *self.0.driver.get_or_try_init(find)?;
+        Ok((driver[1] != 0).then_some(driver))
     }
 }
 

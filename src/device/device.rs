@@ -40,6 +40,7 @@ struct Inner {
     properties: OnceCell<DeviceProperties>,
     /// Whether this device has access to the memory of another device, by that device's id.
     peers: ForkMutex<Vec<(usize, bool)>>,
+    native: OnceCell<usize>,
 }
 
 enum DeviceOrigin {
@@ -99,14 +100,32 @@ impl Device {
         let backend = Backend::from_name(&info.backend);
         let device_type = DeviceType::from_name(&info.device_type);
         let (parts, context, peers) = (ForkMutex::default(), OnceCell::new(), ForkMutex::default());
-        let (aspects, properties) = (OnceCell::new(), OnceCell::new());
-        let inner =
-            Inner { raw, id, backend, device_type, info, origin, parts, context, aspects, properties, peers };
+        let (aspects, properties, native) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        let inner = Inner {
+            raw,
+            id,
+            backend,
+            device_type,
+            info,
+            origin,
+            parts,
+            context,
+            aspects,
+            properties,
+            peers,
+            native,
+        };
         Ok(Self(Arc::new(inner)))
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Device> {
         self.0.raw.get()
+    }
+
+    /// The driver's handle, on backends whose driver describes pointers.
+    pub(super) fn native(&self) -> Result<usize> {
+        let find = || ffi::device_native(self.raw()?).during("querying the driver's handle of a device");
+        self.0.native.get_or_try_init(find).copied()
     }
 
     /// Identifies the device while it lives.

@@ -2,7 +2,7 @@
 //! queues, contexts and pointers are found in this list.
 
 use super::selector::Candidate;
-use super::{Backend, Context, Device, Platform, Selector, UsmKind};
+use super::{Backend, Context, Device, Platform, Selector, UsmAt, UsmKind};
 use crate::error::{DOCTOR, During, Error, Result, spelled};
 use crate::runtime::Handle;
 use crate::{ffi, runtime};
@@ -177,8 +177,8 @@ impl Device {
 pub(super) fn adopt(raw: UniquePtr<ffi::Device>) -> Result<Device> {
     let raw = Handle::new(raw);
     let id = ffi::device_id(raw.get()?).during("identifying a device")?;
-    if let Some(known) = devices()?.into_iter().find(|device| device.id() == id) {
-        return Ok(known);
+    if let Some(known) = registry()?.devices.iter().find(|device| device.id() == id) {
+        return Ok(known.clone());
     }
     let parent = ffi::device_parent(raw.get()?).during("querying the parent of a sub-device")?;
     if parent.is_null() {
@@ -248,27 +248,41 @@ impl Context {
     /// # Errors
     /// [`Error::Sycl`] if the runtime cannot answer.
     pub fn pointer_info(&self, address: usize) -> Result<Option<PointerInfo>> {
-        let Some(kind) = self.kind_of(address)? else { return Ok(None) };
-        let range = self.range_of(address)?;
+        let Some(found) = self.usm_at(address)? else { return Ok(None) };
         Ok(Some(PointerInfo {
-            kind,
-            device: self.device_of(address)?,
-            base: range.map(|(base, _)| base),
-            bytes: range.map(|(base, end)| end - base),
+            kind: found.kind,
+            device: self.device_of(address, &found)?,
+            base: found.range.map(|(base, _)| base),
+            bytes: found.range.map(|(base, end)| end - base),
         }))
     }
 
-    /// The device of a USM pointer that [`Context::kind_of`] knows.
-    pub(crate) fn device_of(&self, pointer: usize) -> Result<Device> {
-        let raw = self.raw()?;
-        let during = "querying the device of a pointer";
-        if self.capabilities().pointer_info {
-            let named = ffi::usm_device_of_driver(pointer, raw).during(during)?;
-            if !named.is_null() {
-                return adopt(named);
+    /// The device of a USM pointer, as [`Context::usm_at`] found it.
+    pub(crate) fn device_of(&self, pointer: usize, found: &UsmAt) -> Result<Device> {
+        if found.device != 0
+            && let Some(device) = self.device_named(found.device)?
+        {
+            return Ok(device);
+        }
+        adopt(ffi::usm_device(pointer, self.raw()?).during("querying the device of a pointer")?)
+    }
+
+    /// The device of this context with the driver's handle; `None` for the parent of its sub-devices, which drivers report
+    /// for their memory.
+    fn device_named(&self, native: usize) -> Result<Option<Device>> {
+        for root in &registry()?.devices {
+            // The default context has all root devices of the platform.
+            let is_named = root.capabilities().pointer_info && root.native().is_ok_and(|own| own == native);
+            if is_named && root.default_context().is_ok_and(|context| context == *self) {
+                return Ok(Some(root.clone()));
             }
         }
-        adopt(ffi::usm_device(pointer, raw).during(during)?)
+        for device in self.devices()? {
+            if device.native()? == native {
+                return Ok(Some(device));
+            }
+        }
+        Ok(None)
     }
 }
 

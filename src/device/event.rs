@@ -221,12 +221,12 @@ impl Event {
         Ok(())
     }
 
-    /// Whether the device executes the command, or has executed it.
     /// Whether a host task of another library may delay the command.
     pub(crate) fn may_be_delayed(&self) -> bool {
         self.may_be_held_up()
     }
 
+    /// Whether the device executes the command, or has executed it.
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self.status(), Ok(EventStatus::Submitted))
     }

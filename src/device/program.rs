@@ -1,5 +1,6 @@
 //! Kernels built for one context and device.
 
+use super::work_group::WorkGroupSizes;
 use crate::error::Result;
 use crate::ffi::{self, Extents};
 use crate::runtime::{Handle, exit};
@@ -46,6 +47,7 @@ pub(crate) struct Program(Arc<Inner>);
 struct Inner {
     raw: Handle<ffi::Kernel>,
     slots: Option<Box<[Slot]>>,
+    work_group_sizes: WorkGroupSizes,
 }
 
 /// One argument of a built kernel as its driver counts them. A SYCL `local_accessor` is four, three of them
@@ -67,6 +69,20 @@ impl Extents {
         global[..extents.len()].copy_from_slice(extents);
         Self { dimensions: extents.len() as u32, global, local: [0; 3] }
     }
+
+    /// A range of at least this many items, for a kernel that ignores those beyond its own.
+    pub(crate) fn padded(items: usize) -> Self {
+        Self::range(&[padded(items)])
+    }
+}
+
+/// A multiple of each size of work-groups that is worth choosing.
+const GROUP: usize = 256;
+
+/// At least this many work-items, in groups of a good size: the runtime chooses groups that divide the range, so a large
+/// prime number of items would run in groups of one.
+pub(crate) fn padded(items: usize) -> usize {
+    if items <= GROUP { items } else { items.checked_next_multiple_of(GROUP).unwrap_or(items) }
 }
 
 /// Identifies a context in a key, without keeping it alive: another context may get the same key after this
@@ -99,7 +115,7 @@ impl Includes {
 
 impl Program {
     pub(super) fn new(raw: UniquePtr<ffi::Kernel>, slots: Option<Box<[Slot]>>) -> Self {
-        Self(Arc::new(Inner { raw: Handle::new(raw), slots }))
+        Self(Arc::new(Inner { raw: Handle::new(raw), slots, work_group_sizes: WorkGroupSizes::default() }))
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Kernel> {
@@ -109,6 +125,10 @@ impl Program {
     /// Identifies the built kernel while it lives.
     pub(super) fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
+    }
+
+    pub(super) fn work_group_sizes(&self) -> &WorkGroupSizes {
+        &self.0.work_group_sizes
     }
 
     /// The arguments of the kernel, if the backend reports their number.
@@ -124,5 +144,20 @@ impl Slot {
             u32::MAX => Self::Local,
             bytes => Self::Bytes(bytes as usize),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_padded_to_whole_groups() {
+        for (items, expected) in
+            [(0, 0), (1, 1), (256, 256), (257, 512), (3_999_971, 4_000_000), (usize::MAX, usize::MAX)]
+        {
+            assert_eq!(padded(items), expected);
+        }
+        assert_eq!(Extents::padded(1999).global, [2048, 1, 1]);
     }
 }

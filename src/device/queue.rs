@@ -1,6 +1,5 @@
 //! A queue: submits commands to one device in one context.
 
-use super::discovery;
 use super::in_flight::{Added, Command, InFlight};
 use super::{Context, Device, Priority};
 use crate::completion::{self, Progress, Watched, watch};
@@ -119,6 +118,14 @@ impl Default for QueueProperties {
     }
 }
 
+/// A copy of another library's queue, and what the runtime reports about it.
+pub(super) struct Described {
+    pub(super) raw: UniquePtr<ffi::Queue>,
+    pub(super) device: Device,
+    pub(super) context: Context,
+    pub(super) properties: QueueProperties,
+}
+
 impl Queue {
     /// Creates a queue of the runtime. Users get queues from the manager's cache.
     pub(crate) fn create(context: &Context, device: &Device, properties: QueueProperties) -> Result<Self> {
@@ -131,45 +138,20 @@ impl Queue {
         let (device, context) = (device.clone(), context.clone());
         let slots = Default::default();
         let inner = Inner { raw, id, device, context, properties, timestamps, slots };
-        Ok(Self(Interned::new(inner)))
+        KNOWN.get_or_make(id, false, |_| Ok(Interned::new(inner))).map(Self)
     }
 
-    /// A handle to a queue of another library, not a new queue: commands of both sides share its order.
-    ///
-    /// # Safety
-    /// `address` is that of a live `sycl::queue` made by the libsycl of this process. It is copied, not kept.
-    ///
-    /// # Errors
-    /// [`Error::Interop`] if its device is not visible to usmq.
-    pub(crate) unsafe fn adopt(address: usize) -> Result<Self> {
-        discovery::devices()?;
-        // SAFETY: the caller's promise.
-        let raw = unsafe { ffi::queue_copy_from(address) }.during("copying a queue")?;
-        let raw = RawQueue::new(raw, true);
-        let queue = raw.handle.get()?;
-        let profiling = ffi::queue_profiling(queue).during("querying the properties of a queue")?;
-        let device = discovery::adopt(ffi::queue_device(queue).during("querying the device of a queue")?)?;
-        if device.parent().is_none() {
-            // The default context is usually the queue's context. Once created here, it is kept for the
-            // process. If it cannot be created, the queue has another context.
-            let _ = device.default_context();
-        }
-        let inner = Inner {
-            id: ffi::queue_id(queue).during("identifying a queue")?,
-            device,
-            context: Context::adopt(ffi::queue_context(queue).during("querying the context of a queue")?)?,
-            properties: QueueProperties {
-                in_order: ffi::queue_in_order(queue).during("querying the order of a queue")?,
-                profiling,
-                priority: Priority::from_code(
-                    ffi::queue_priority(queue).during("querying the priority of a queue")?,
-                ),
-            },
-            timestamps: profiling,
-            slots: Default::default(),
-            raw,
-        };
-        Ok(Self(Interned::new(inner)))
+    /// The queue with this id, made if it has no handle yet, and whether it was made.
+    pub(super) fn interned(id: usize, make: impl FnOnce() -> Result<Described>) -> Result<(Self, bool)> {
+        let mut is_new = false;
+        let found = KNOWN.get_or_make(id, false, |_| {
+            is_new = true;
+            let Described { raw, device, context, properties } = make()?;
+            let (raw, slots) = (RawQueue::new(raw, true), Default::default());
+            let timestamps = properties.profiling;
+            Ok(Interned::new(Inner { raw, id, device, context, properties, timestamps, slots }))
+        })?;
+        Ok((Self(found), is_new))
     }
 
     /// A new `sycl::queue` on the C++ heap, a second handle to this queue, for another library.
@@ -366,10 +348,6 @@ impl<K: Eq + Hash> Queues<K> {
     ) -> Result<Queue> {
         self.0.get_or_make(key, context.is_process_lifetime(), |key| Ok(make(key)?.0)).map(Queue)
     }
-
-    pub(crate) fn all(&self) -> Result<impl Iterator<Item = Queue>> {
-        Ok(self.0.all()?.into_iter().map(Queue))
-    }
 }
 
 impl<K> Default for Queues<K> {
@@ -377,6 +355,10 @@ impl<K> Default for Queues<K> {
         Self(Interner::default())
     }
 }
+
+/// Every queue with a handle, by its id: another library's queue is found again at its next import. A dropped queue keeps
+/// its id from others until the runtime has released it.
+static KNOWN: Lazy<Interner<usize, Inner>> = Lazy::new(Interner::default);
 
 /// Queues with a command of usmq, while a handle exists, even one that is being dropped.
 static OURS: Lazy<ForkMutex<Vec<Weak<RawQueue>>>> = Lazy::new(ForkMutex::default);

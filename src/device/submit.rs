@@ -2,6 +2,7 @@
 
 use super::brief::Launch;
 use super::recording::{self, Work};
+use super::work_group::OpenLaunch;
 use super::{Event, Program, Queue, cross_context};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -184,10 +185,12 @@ impl Queue {
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
         let kernel = program.raw()?;
+        let (queue, capabilities) = (self.raw()?, self.device().capabilities());
+        let open = OpenLaunch { capabilities, kernel, queue, extents: &extents, args };
+        let sized = open.sized(program.work_group_sizes());
         // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive
         // during the call.
-        let raw =
-            unsafe { ffi::queue_launch(self.raw()?, kernel, &extents, args, args.more(), &list.addresses) };
+        let raw = unsafe { ffi::queue_launch(queue, kernel, &sized, args, args.more(), &list.addresses) };
         // A launch with dependencies may take any time.
         let launch = after.is_empty().then(|| Launch::new(program, &extents, args)).flatten();
         let event = Event::of_launch(raw.during("launching a kernel")?, self, launch);

@@ -3,6 +3,7 @@
 use crate::device::{Device, Queue, QueueProperties, devices};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
+use crate::memory::Allocation;
 
 /// Returns a queue that can use the memory: the current one if possible, else the cached one of the memory's
 /// device and context. The runtime decides: the producer's number only selects the context that is tried
@@ -20,8 +21,7 @@ pub(super) fn queue_for(pointer: usize, ordinal: i64) -> Result<Queue> {
 /// As [`queue_for`]; `None` for memory that is not USM of these contexts.
 pub(crate) fn find_queue(pointer: usize, ordinal: i64) -> Result<Option<Queue>> {
     let current = current_queue()?;
-    if current.context().kind_of(pointer)?.is_some()
-        && current.context().device_of(pointer)? == *current.device()
+    if Allocation::find(current.context(), pointer, 1)?.is_some_and(|found| found.device == *current.device())
     {
         return Ok(Some(current));
     }
@@ -29,9 +29,8 @@ pub(crate) fn find_queue(pointer: usize, ordinal: i64) -> Result<Option<Queue>> 
     roots.sort_by_key(|device| i64::try_from(device.ordinal()) != Ok(ordinal));
     for root in &roots {
         let context = root.default_context()?;
-        if context.kind_of(pointer)?.is_some() {
-            let device = context.device_of(pointer)?;
-            return Queue::new(&device, Some(&context), QueueProperties::default()).map(Some);
+        if let Some(found) = Allocation::find(&context, pointer, 1)? {
+            return Queue::new(&found.device, Some(&context), QueueProperties::default()).map(Some);
         }
     }
     Ok(None)

@@ -7,7 +7,7 @@
 use crate::array::{Array, DType, Layout};
 use crate::device::{Context, Device, MemoryKind, Queue, QueueProperties, UsmKind};
 use crate::error::{Error, Result, spelled};
-use crate::memory::{Access, Allocation, Import, ordered, refuse};
+use crate::memory::{Access, Allocation, Found, Import, ordered, refuse};
 use crate::trace::{Reason, with_reason};
 use std::any::Any;
 
@@ -93,26 +93,25 @@ pub unsafe fn import(
         SyclObject::Queue(queue) => queue.context(),
         SyclObject::Context(context) => context,
     };
-    let kind = span.kind_in(context)?;
-    let device = context.device_of(span.first)?;
+    let found = span.find_in(context)?;
     let queue = match object {
         SyclObject::Queue(queue) => queue.clone(),
         SyclObject::Context(context) => {
             // A replay could not be ordered with the producer's work.
             refuse(|| "an import of USM without a queue (__sycl_usm_array_interface__)".to_owned())?;
-            queue_of(object, Some((&device, context)))?
+            queue_of(object, Some((&found.device, context)))?
         }
     };
     let import = Import {
         pointer: span.first,
         bytes: span.bytes,
-        kind,
-        place: (context, &device),
+        context,
+        found,
         shared_on: matches!(object, SyclObject::Queue(_)).then_some(&queue),
         ready: None,
         queue: &queue,
     };
-    let allocation = Allocation::import(import, owner)?;
+    let allocation = Allocation::import(import, Some(owner))?;
     let view = Layout::foreign(&descriptor.shape, Some(layout.strides()), low.unsigned_abs(), itemsize)?;
     let array = Array::from_parts(allocation, view, dtype, queue, readonly);
     match array.unusable_from(array.queue())? {
@@ -185,30 +184,29 @@ impl Span {
         Ok(Self { first, bytes: last - first })
     }
 
-    /// The kind of USM, of which the first and the last byte are.
-    fn kind_in(&self, context: &Context) -> Result<UsmKind> {
-        let known = |address: usize| {
-            context.kind_of(address)?.ok_or_else(|| {
-                Error::interop(format!(
-                    "address {address:#x} is not USM of {context}; the producer must name the queue or context in \
-                     which it was allocated"
-                ))
-            })
-        };
+    /// The USM of which the first and the last byte are.
+    fn find_in(&self, context: &Context) -> Result<Found> {
+        let found = Allocation::find(context, self.first, self.bytes)?.ok_or_else(|| {
+            Error::interop(format!(
+                "address {:#x} is not USM of {context}; the producer must name the queue or context in which it was \
+                 allocated",
+                self.first
+            ))
+        })?;
         let last = self.first + self.bytes - 1;
-        let kind = known(self.first)?;
-        if context.kind_of(last)? != Some(kind) {
-            let end = match context.range_of(self.first)? {
-                Some((_, end)) => format!("which ends at {end:#x}"),
-                None => format!("which ends before {last:#x}"),
-            };
+        let is_inside = match found.range {
+            Some((_, end)) => last < end,
+            None => context.kind_of(last)? == Some(found.kind),
+        };
+        if !is_inside {
+            let end = found.range.map_or(format!("before {last:#x}"), |(_, end)| format!("at {end:#x}"));
             return Err(Error::interop(format!(
-                "the view takes {} bytes from {:#x} on, beyond its allocation of {kind} USM, {end}; its shape, strides \
-                 or offset are wrong",
-                self.bytes, self.first
+                "the view takes {} bytes from {:#x} on, beyond its allocation of {} USM, which ends {end}; its shape, \
+                 strides or offset are wrong",
+                self.bytes, self.first, found.kind
             )));
         }
-        Ok(kind)
+        Ok(found)
     }
 }
 

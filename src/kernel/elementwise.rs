@@ -6,7 +6,7 @@ use super::expression::{Bound, Expression, ExpressionOptions};
 use super::launch::{Launch, queue_of};
 use super::launch_args::LaunchArgs;
 use super::template::{Role, parameters};
-use crate::device::{Event, Queue};
+use crate::device::{Event, Queue, padded};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 
@@ -224,9 +224,10 @@ struct Prepared<'a> {
 
 impl Prepared<'_> {
     fn submit(&self) -> Result<Event> {
-        let launch = Launch { global: &[self.size], local: None, queue: Some(&self.queue) };
-        // SAFETY: by the promise of `new`, work-item i touches element i of each argument only. `bind` has
-        // checked types and overlaps, and the element is inside each array, since they have the common shape.
+        let launch = Launch { global: &[padded(self.size)], local: None, queue: Some(&self.queue) };
+        // SAFETY: by the promise of `new`, work-item i touches element i of each argument only, and those from `size` on
+        // return at once. `bind` has checked types and overlaps, and the element is inside each array, since they have the
+        // common shape.
         unsafe { self.kernel.launch_with(launch, &self.args) }
     }
 }

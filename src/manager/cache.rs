@@ -102,8 +102,7 @@ impl Queue {
     /// [`Error::Interop`](crate::Error::Interop) when its device is not visible to usmq.
     pub unsafe fn from_raw(handle: NonNull<c_void>) -> Result<Self> {
         // SAFETY: the caller's promise.
-        let queue = unsafe { Self::adopt(handle.as_ptr() as usize) }?;
-        Ok(QUEUES.all()?.find(|known| *known == queue).unwrap_or(queue))
+        unsafe { Self::adopt(handle.as_ptr() as usize) }
     }
 }
 

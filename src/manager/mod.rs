@@ -18,3 +18,5 @@ pub use queue_manager::{QueueManager, current_queue, set_default_queue, with_que
 pub use scope::Scope;
 pub(crate) use scope::{Entered, thread_ends};
 pub use target::Target;
+#[cfg(feature = "python")]
+pub(crate) use target::known_queue;

@@ -2,6 +2,7 @@
 
 use crate::device::{Device, Queue, QueueProperties, Selector, default_device, select};
 use crate::error::Result;
+use crate::runtime::ForkMutex;
 
 /// A filter string, a device, a queue, or nothing.
 ///
@@ -44,9 +45,37 @@ impl Target {
         match self {
             Self::Unset => Ok(None),
             Self::Queue(queue) => Ok(Some(queue)),
-            other => Queue::new(other, None, QueueProperties::default()).map(Some),
+            Self::Filter(text) => {
+                if let Some(known) = known_queue(&text)? {
+                    return Ok(Some(known));
+                }
+                let queue = Queue::new(&*text, None, QueueProperties::default())?;
+                remember(text, &queue)?;
+                Ok(Some(queue))
+            }
+            device => Queue::new(device, None, QueueProperties::default()).map(Some),
         }
     }
+}
+
+/// The queues of some filter strings. The devices do not change, and their queues live as long as the process.
+static KNOWN: ForkMutex<Vec<(String, Queue)>> = ForkMutex::new(Vec::new());
+
+/// The most filter strings to keep: programs use a few.
+const MOST: usize = 16;
+
+/// The queue of a filter string that was used before.
+pub(crate) fn known_queue(filter: &str) -> Result<Option<Queue>> {
+    let known = KNOWN.lock()?;
+    Ok(known.iter().find(|(text, _)| text == filter).map(|(_, queue)| queue.clone()))
+}
+
+fn remember(filter: String, queue: &Queue) -> Result<()> {
+    let mut known = KNOWN.lock()?;
+    if known.len() < MOST && queue.context().is_process_lifetime() {
+        known.push((filter, queue.clone()));
+    }
+    Ok(())
 }
 
 impl From<&str> for Target {

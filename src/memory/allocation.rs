@@ -71,10 +71,13 @@ impl LogOf {
         }
     }
 
-    fn all(&self) -> SmallVec<[&ForkMutex<Log>; 1]> {
-        let mut logs = SmallVec::new();
-        self.each(&mut |log| logs.push(log));
-        logs
+    /// Kind and device of the memory, if it is USM.
+    fn usm(&self) -> Option<(UsmKind, Device)> {
+        match self {
+            Self::Shared(shared) => Some((shared.kind, shared.device.clone())),
+            Self::Ours(ours) => Some((ours.kind.usm()?, ours.place()?.1.clone())),
+            Self::Own(_) | Self::Range(_) | Self::Several(_) => None,
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -93,9 +96,9 @@ pub(crate) type Operand<'a> = (&'a Arc<Allocation>, Access);
 pub(crate) struct Import<'a> {
     pub pointer: usize,
     pub bytes: usize,
-    pub kind: UsmKind,
-    /// Its context and device, as reported by the runtime.
-    pub place: (&'a Context, &'a Device),
+    pub context: &'a Context,
+    /// The result of [`Allocation::find`] for `pointer`.
+    pub found: Found,
     /// The queue of the other library's work, if specified.
     pub shared_on: Option<&'a Queue>,
     /// Complete when the memory may be used; an event of `queue`.
@@ -104,7 +107,37 @@ pub(crate) struct Import<'a> {
     pub queue: &'a Queue,
 }
 
+/// USM at an address.
+pub(crate) struct Found {
+    pub kind: UsmKind,
+    pub device: Device,
+    /// Start and end of the allocation; `None` if neither usmq nor the driver knows them.
+    pub range: Option<(usize, usize)>,
+    /// The log, if usmq uses the memory already.
+    log: Option<LogOf>,
+}
+
+impl Found {
+    /// Whether usmq owns it. It lives as long as an import of it.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.log, Some(LogOf::Ours(_)))
+    }
+}
+
 impl Allocation {
+    /// Finds USM of the context: memory that usmq uses already, else by a query of the driver. Any address is valid.
+    pub(crate) fn find(context: &Context, pointer: usize, bytes: usize) -> Result<Option<Found>> {
+        let (log, range) = find_in(&*KNOWN.lock()?, pointer, context.key()).unzip();
+        let is_inside = |known: (_, usize)| pointer.checked_add(bytes).is_some_and(|end| end <= known.1);
+        let inside = range.filter(|range| is_inside(*range)).and(log.as_ref());
+        if let Some((kind, device)) = inside.and_then(LogOf::usm) {
+            return Ok(Some(Found { kind, device, range, log }));
+        }
+        let Some(usm) = context.usm_at(pointer)? else { return Ok(None) };
+        let device = context.device_of(pointer, &usm)?;
+        Ok(Some(Found { kind: usm.kind, device, range: usm.range, log }))
+    }
+
     /// Uninitialised memory for use on `queue`. Zero bytes are valid and have a unique address. Memory that
     /// the host can access is idle; commands may still use other memory, which the log records.
     pub(crate) fn new(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
@@ -132,23 +165,24 @@ impl Allocation {
         })
     }
 
-    /// Imports memory of another library and keeps `owner` alive. All imports of one allocation share one
-    /// access log; memory that usmq exported itself is imported with its existing log.
-    pub(crate) fn import(import: Import<'_>, owner: ForeignOwner) -> Result<Arc<Self>> {
+    /// Imports memory of another library and keeps `owner` alive; only memory of usmq needs none. All imports of one
+    /// allocation share one access log; memory that usmq exported itself is imported with its existing log.
+    pub(crate) fn import(import: Import<'_>, owner: Option<ForeignOwner>) -> Result<Arc<Self>> {
         // The other library's event completes once, so a capture does not record the wait for it.
         let _direct = suspend();
-        let Import { pointer, bytes, kind, place: (context, device), shared_on, ready, queue } = import;
-        let (log, fresh) = match find_known(pointer, context)? {
+        let Import { pointer, bytes, context, found, shared_on, ready, queue } = import;
+        let Found { kind, device, range, log } = found;
+        let (log, fresh) = match log {
             Some(log) => (log, false),
             None => {
-                let (base, end) = context.range_of(pointer)?.unwrap_or((pointer, pointer + bytes));
+                let (base, end) = range.unwrap_or((pointer, pointer + bytes));
                 if pointer + bytes > end {
                     return Err(Error::interop(format!(
                         "{bytes} bytes from {pointer:#x} on are beyond their allocation of {kind} USM, which ends at \
                          {end:#x}"
                     )));
                 }
-                let (log, fresh) = shared_log_of(base, end, context)?;
+                let (log, fresh) = shared_log_of((base, end), context, (kind, &device))?;
                 (LogOf::Shared(log), fresh)
             }
         };
@@ -156,11 +190,7 @@ impl Allocation {
             pointer,
             bytes,
             kind: kind.into(),
-            owner: AllocationOwner::Foreign {
-                owner: Some(owner),
-                context: context.clone(),
-                device: device.clone(),
-            },
+            owner: AllocationOwner::Foreign { owner, context: context.clone(), device },
             log,
             known: AtomicBool::new(false),
             poison: OnceCell::new(),
@@ -257,7 +287,9 @@ impl Allocation {
         checks::waits(|| false);
         // A fork forbids all of them or none.
         crate::runtime::not_forked()?;
-        Ok(self.log.all().into_iter().filter_map(|log| log.lock().ok()))
+        let mut logs: SmallVec<[&ForkMutex<Log>; 1]> = SmallVec::new();
+        self.log.each(&mut |log| logs.push(log));
+        Ok(logs.into_iter().filter_map(|log| log.lock().ok()))
     }
 
     /// The commands that may still use the memory.
@@ -410,8 +442,8 @@ impl Drop for Allocation {
             (AllocationOwner::Foreign { owner, .. } | AllocationOwner::System { owner }, log) => {
                 let Some(owner) = owner.take() else { return };
                 let log = std::mem::replace(log, LogOf::Own(ForkMutex::default()));
-                let mut shared = Box::new(SharedDrop { log, owner, pending: None });
-                if shared.poll() == Progress::Complete { shared.finish() } else { watch(shared) }
+                let mut shared = SharedDrop { log, owner, pending: None };
+                if shared.poll() == Progress::Complete { shared.end() } else { watch(Box::new(shared)) }
             }
             // Memory of usmq has its own log.
             (AllocationOwner::Ours { .. }, _) => {}
@@ -427,22 +459,30 @@ struct SharedDrop {
     pending: Option<Pending>,
 }
 
+impl SharedDrop {
+    fn end(self) {
+        // Drops the log before another allocation may get the memory.
+        drop(self.log);
+        drop_after(self.owner, Pending::new());
+    }
+}
+
 impl Watched for SharedDrop {
     fn poll(&mut self) -> Progress {
         if self.pending.is_none() {
-            let pending = |log: &ForkMutex<Log>| log.try_lock().map(|log| log.access.pending());
-            let all: Option<Vec<_>> = self.log.all().into_iter().map(pending).collect();
-            self.pending = all.map(|all| all.into_iter().flatten().collect());
+            let (mut all, mut locked) = (Pending::new(), true);
+            self.log.each(&mut |log| match log.try_lock() {
+                Some(log) => all.extend(log.access.pending()),
+                None => locked = false,
+            });
+            self.pending = locked.then_some(all);
         }
         let complete = |pending: &Pending| pending.iter().all(Event::is_complete);
         Progress::complete_if(self.pending.as_ref().is_some_and(complete))
     }
 
     fn finish(self: Box<Self>) {
-        let Self { log, owner, .. } = *self;
-        // Drops the log before another allocation may get the memory.
-        drop(log);
-        drop_after(owner, Pending::new());
+        self.end();
     }
 }
 
@@ -480,6 +520,8 @@ impl KnownMemory {
 /// The log shared by all imports of one foreign allocation.
 struct SharedLog {
     base: usize,
+    kind: UsmKind,
+    device: Device,
     log: ForkMutex<Log>,
 }
 
@@ -494,17 +536,17 @@ impl Drop for SharedLog {
     }
 }
 
-fn find_in(known: &BTreeMap<usize, KnownMemory>, pointer: usize, context: ContextKey) -> Option<LogOf> {
-    let (_, entry) = known.range(..=pointer).next_back()?;
+/// The log of the registered memory at `pointer` in this context, and its start and end.
+fn find_in(
+    known: &BTreeMap<usize, KnownMemory>,
+    pointer: usize,
+    context: ContextKey,
+) -> Option<(LogOf, (usize, usize))> {
+    let (start, entry) = known.range(..=pointer).next_back()?;
     if pointer >= entry.end || entry.context != context {
         return None;
     }
-    entry.log()
-}
-
-/// Finds the registered memory at `pointer` in this context.
-fn find_known(pointer: usize, context: &Context) -> Result<Option<LogOf>> {
-    Ok(find_in(&*KNOWN.lock()?, pointer, context.key()))
+    Some((entry.log()?, (*start, entry.end)))
 }
 
 /// The logs of registered memory of any context between two addresses.
@@ -535,11 +577,15 @@ fn remove_ours(pointer: usize) {
 }
 
 /// The log of the foreign allocation from `base` to `end`, and whether it is new.
-fn shared_log_of(base: usize, end: usize, context: &Context) -> Result<(Arc<SharedLog>, bool)> {
-    let fresh = Arc::new(SharedLog { base, log: ForkMutex::default() });
+fn shared_log_of(
+    (base, end): (usize, usize),
+    context: &Context,
+    (kind, device): (UsmKind, &Device),
+) -> Result<(Arc<SharedLog>, bool)> {
+    let fresh = Arc::new(SharedLog { base, kind, device: device.clone(), log: ForkMutex::default() });
     let mut known = KNOWN.lock()?;
     let found = find_in(&known, base, context.key());
-    if let Some(LogOf::Shared(log)) = found {
+    if let Some((LogOf::Shared(log), _)) = found {
         drop(known);
         return Ok((log, false));
     }

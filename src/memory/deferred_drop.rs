@@ -1,11 +1,12 @@
-//! Owners of foreign memory, dropped on the release thread after the last use of the memory.
+//! Owners of foreign memory, dropped after the last use of the memory, on the release thread if that may run code.
 
 use crate::completion::{Progress, Watched, release_foreign, watch};
 use crate::device::Event;
+use crate::runtime::python_lock;
 use smallvec::SmallVec;
 use std::any::Any;
 
-/// Keeps foreign memory alive. Dropped on the release thread after the last use by usmq is complete.
+/// Keeps foreign memory alive until the last use by usmq is complete.
 pub(crate) type ForeignOwner = Box<dyn Any + Send + Sync>;
 
 pub(super) type Pending = SmallVec<[Event; 4]>;
@@ -25,12 +26,13 @@ impl Watched for DeferredDrop {
     }
 }
 
-/// Drops `owner` on the release thread once `pending` is complete.
-pub(crate) fn drop_after(owner: ForeignOwner, pending: Pending) {
-    if pending.is_empty() {
-        release_foreign(move || drop(owner));
-    } else {
+/// Drops `owner` on the release thread once `pending` is complete. An object that Python code still uses needs no thread:
+/// its owner only drops one reference.
+pub(crate) fn drop_after(mut owner: ForeignOwner, pending: Pending) {
+    if !pending.is_empty() {
         watch(Box::new(DeferredDrop { owner, pending }));
+    } else if !python_lock::drop_shared(&mut *owner) {
+        release_foreign(move || drop(owner));
     }
 }
 

@@ -16,11 +16,11 @@ pub(crate) mod try_reserve;
 mod views;
 
 pub(crate) use access_log::Access;
-pub(crate) use allocation::{Allocation, Import, Operand, PoisonCell};
+pub(crate) use allocation::{Allocation, Found, Import, Operand, PoisonCell};
 pub(crate) use budget::limit;
 pub(crate) use deferred_drop::{ForeignOwner, drop_after};
 pub use history::{LiveAllocation, live_allocations, record_allocations};
-pub(crate) use ordered_submit::{Logged, ordered, ordered_across, ordered_all, ordered_as_one};
+pub(crate) use ordered_submit::{Logged, after_writes, ordered, ordered_across, ordered_all, ordered_as_one};
 pub use parse_size::parse_size;
 pub(crate) use recording::{Node, Recording, Used, is_capturing, refuse};
 pub(crate) use stats::held;

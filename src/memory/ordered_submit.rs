@@ -90,6 +90,30 @@ pub(crate) fn ordered_as_one<M: Logged>(
     run(queue, in_order.then(|| queue.id()), in_order, operands, submit)
 }
 
+/// The event of a barrier after which the operands may be read; `None` without a barrier if they may be read now. The logs
+/// know that, unless another library works on the queue or on memory that it shares.
+pub(crate) fn after_writes<M: Logged>(
+    queue: &Queue,
+    operands: &[(&Arc<M>, Access)],
+) -> Result<Option<Event>> {
+    checks::submits();
+    let (mut writes, mut shared) = (SmallVec::new(), queue.is_exposed());
+    for (memory, _) in operands {
+        memory.check()?;
+        let mut logs: SmallVec<[&ForkMutex<Log>; 1]> = SmallVec::new();
+        memory.each_log(&mut |log| logs.push(log));
+        for log in logs {
+            let log = log.lock()?;
+            log.access.dependencies(Access::Read, None, &mut writes);
+            shared |= !log.shared_on.is_empty();
+        }
+    }
+    if writes.is_empty() && !shared {
+        return Ok(None);
+    }
+    ordered(queue, operands, |after| queue.barrier(after)).map(Some)
+}
+
 /// Records the commands of `submit` in the capture of this thread.
 #[cold]
 fn record<M: Logged>(

@@ -31,7 +31,7 @@ const CHUNK: usize = 2 << 20;
 /// [`Error::Allocation`] if a copy is needed and memory is short.
 pub fn collocate(array: &Array, target: &Queue) -> Result<Array> {
     let _span = tracing::debug_span!(target: "usmq", "collocate", %array, %target).entered();
-    run(array, target, plan_one(array, target)?.action)
+    run(array, target, action_for(array, target)?.0)
 }
 
 /// Moves all arrays to one queue: `target`, or the one of their queues to which the fewest bytes move.
@@ -50,9 +50,10 @@ pub fn collocate(array: &Array, target: &Queue) -> Result<Array> {
 /// As [`collocate`]; [`Error::Value`] without arrays and target.
 pub fn collocate_all(arrays: &[&Array], target: Option<&Queue>) -> Result<Vec<Array>> {
     let items: Vec<_> = arrays.iter().map(|array| Item::Array(array)).collect();
-    let (target, steps) = best(&items, target)?;
+    let target =
+        target.map_or_else(|| best(&items, None).map(|(queue, _)| queue), |target| Ok(target.clone()))?;
     let _span = tracing::debug_span!(target: "usmq", "collocate", arrays = arrays.len(), %target).entered();
-    arrays.iter().zip(steps).map(|(array, step)| run(array, &target, step.action)).collect()
+    arrays.iter().map(|array| run(array, &target, action_for(array, &target)?.0)).collect()
 }
 
 impl Array {
@@ -142,7 +143,9 @@ fn steps(items: &[Item<'_>], target: &Queue) -> Result<Vec<Step>> {
     items.iter().map(step).collect()
 }
 
-fn plan_one(array: &Array, target: &Queue) -> Result<Step> {
+/// The action that brings an array to a queue, and its reason. The time of a view is that of these checks, so the texts of
+/// a plan are made apart.
+fn action_for(array: &Array, target: &Queue) -> Result<(Action, &'static str)> {
     let place = array.allocation().place();
     let owner = place.filter(|(context, _)| *context == target.context()).map(|(_, device)| device);
     let facts = Facts {
@@ -154,7 +157,11 @@ fn plan_one(array: &Array, target: &Queue) -> Result<Step> {
         system: target.device().has_system_usm(),
         kind: array.memory_kind(),
     };
-    let (action, reason) = decide(facts);
+    Ok(decide(facts))
+}
+
+fn plan_one(array: &Array, target: &Queue) -> Result<Step> {
+    let (action, reason) = action_for(array, target)?;
     let moves = matches!(action, Action::CopyDirect | Action::CopyStaged | Action::FromHost);
     let strided = if moves && !array.is_contiguous() { "; made contiguous on the way" } else { "" };
     Ok(Step {

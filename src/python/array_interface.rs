@@ -4,8 +4,15 @@ use super::argument::{Given, Misfit, class_name};
 use super::{dtype, index};
 use crate::DType;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use smallvec::SmallVec;
+
+/// A key in an error.
+fn text(key: &Bound<'_, PyString>) -> String {
+    key.to_string_lossy().into_owned()
+}
 
 /// A dict, and the name of its attribute for errors.
 pub(super) struct Entries<'a, 'py> {
@@ -21,32 +28,37 @@ impl<'a, 'py> Entries<'a, 'py> {
         Ok(Self { name, dict })
     }
 
-    pub(super) fn required(&self, key: &str) -> PyResult<Bound<'py, PyAny>> {
-        let missing = || PyValueError::new_err(format!("{} has no entry {key:?}", self.name));
+    pub(super) fn py(&self) -> Python<'py> {
+        self.dict.py()
+    }
+
+    pub(super) fn required(&self, key: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        let missing = || PyValueError::new_err(format!("{} has no entry {:?}", self.name, text(key)));
         self.dict.get_item(key)?.ok_or_else(missing)
     }
 
     /// An entry, unless it is missing or None.
-    pub(super) fn optional(&self, key: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    pub(super) fn optional(&self, key: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(self.dict.get_item(key)?.filter(|value| !value.is_none()))
     }
 
-    pub(super) fn has(&self, key: &str) -> PyResult<bool> {
+    pub(super) fn has(&self, key: &Bound<'py, PyString>) -> PyResult<bool> {
         self.dict.contains(key)
     }
 
-    pub(super) fn whole(&self, key: &str) -> PyResult<isize> {
+    pub(super) fn whole(&self, key: &Bound<'py, PyString>) -> PyResult<isize> {
         let object = self.required(key)?;
-        isize::read(&object).map_err(|misfit| self.wrong(misfit, &object, key, "a whole number of 64 bits"))
+        let wanted = "a whole number of 64 bits";
+        isize::read(&object).map_err(|misfit| self.wrong(misfit, &object, &text(key), wanted))
     }
 
     /// Address and flag of `data`.
     pub(super) fn data(&self) -> PyResult<(usize, bool)> {
-        let data = self.required("data")?;
+        let data = self.required(intern!(self.py(), "data"))?;
         if !data.is_instance_of::<PyTuple>() && !data.is_instance_of::<PyList>() {
             return Err(self.wrong(Misfit::Type, &data, "data", "a tuple of an address and a flag"));
         }
-        let parts: Vec<_> = data.try_iter()?.collect::<PyResult<_>>()?;
+        let parts: SmallVec<[_; 2]> = data.try_iter()?.collect::<PyResult<_>>()?;
         let [pointer, flag] = &parts[..] else {
             return Err(self.wrong(Misfit::Range, &data, "data", "an address and a flag"));
         };
@@ -56,19 +68,19 @@ impl<'a, 'py> Entries<'a, 'py> {
     }
 
     pub(super) fn shape(&self) -> PyResult<Vec<usize>> {
-        let shape = self.required("shape")?;
+        let shape = self.required(intern!(self.py(), "shape"))?;
         index::sequence(&shape).map_err(|misfit| self.wrong(misfit, &shape, "shape", index::EXTENTS))
     }
 
     pub(super) fn strides(&self) -> PyResult<Option<Vec<isize>>> {
-        let Some(strides) = self.optional("strides")? else { return Ok(None) };
+        let Some(strides) = self.optional(intern!(self.py(), "strides"))? else { return Ok(None) };
         let wanted = "None or a sequence of whole numbers of 64 bits";
         let steps = index::each(&strides).map_err(|misfit| self.wrong(misfit, &strides, "strides", wanted));
         steps.map(Some)
     }
 
     pub(super) fn dtype(&self) -> PyResult<DType> {
-        let typestr = self.required("typestr")?;
+        let typestr = self.required(intern!(self.py(), "typestr"))?;
         let text = typestr
             .cast::<PyString>()
             .map_err(|_| self.wrong(Misfit::Type, &typestr, "typestr", "a str such as \"<f4\""))?;

@@ -112,7 +112,8 @@ fn in_usm(py: Python<'_>, obj: &Bound<'_, PyAny>, wanted: Wanted) -> PyResult<Py
     if copied && copy == Some(false) {
         return Err(no_copy(memory));
     }
-    let result = detach(py, || source.to(dtype, kind, queue.as_ref()))?;
+    let keeps = dtype.is_none_or(|dtype| dtype == source.dtype()) && kind.is_none() && queue.is_none();
+    let result = if keeps { source.clone() } else { detach(py, || source.to(dtype, kind, queue.as_ref()))? };
     let is_copy = copied
         || result.address() != source.address()
         || result.size() == 0 && result.dtype() != source.dtype();

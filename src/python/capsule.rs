@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::PyCapsule;
@@ -83,7 +84,8 @@ fn take<T>(
 ) -> PyResult<Option<T>> {
     let mut capsule = object.clone();
     if !capsule.is_instance_of::<PyCapsule>() {
-        let Some(getter) = capsule.getattr_opt("_get_capsule")? else { return Ok(None) };
+        let name = intern!(object.py(), "_get_capsule");
+        let Some(getter) = capsule.getattr_opt(name)? else { return Ok(None) };
         capsule = getter.call0()?;
     }
     Ok(consume_capsule(&capsule, name, used, "_get_capsule()")?.map(copy).transpose()?)

@@ -10,6 +10,7 @@ use super::{argument, dlpack, scope, target};
 use crate::interop::cuda::{self, Descriptor};
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
@@ -220,11 +221,11 @@ pub(super) fn import(
 }
 
 fn descriptor(entries: &Entries<'_, '_>) -> PyResult<Descriptor> {
-    let version = entries.whole("version")?;
+    let version = entries.whole(intern!(entries.py(), "version"))?;
     if !(2..=3).contains(&version) {
         return Err(Error::interop(format!("{NAME} version {version} is neither 2 nor 3")).into());
     }
-    if entries.optional("mask")?.is_some() {
+    if entries.optional(intern!(entries.py(), "mask"))?.is_some() {
         return Err(Error::interop(format!(
             "{NAME} has a mask; usmq arrays do not support missing elements"
         ))
@@ -232,7 +233,7 @@ fn descriptor(entries: &Entries<'_, '_>) -> PyResult<Descriptor> {
     }
     let (pointer, readonly) = entries.data()?;
     // Version 2 has no streams: its producers have completed their work.
-    let stream = match entries.optional("stream")?.filter(|_| version == 3) {
+    let stream = match entries.optional(intern!(entries.py(), "stream"))?.filter(|_| version == 3) {
         Some(stream) => Some(usize::read(&stream).map_err(|misfit| {
             entries.wrong(misfit, &stream, "stream", "a whole number from 0 to 2**64 - 1, or None")
         })?),

@@ -184,9 +184,23 @@ impl<T> Deref for Quiet<T> {
 
 impl<T> Drop for Quiet<T> {
     fn drop(&mut self) {
+        let outer = IN_DESTRUCTOR.try_with(|inside| inside.replace(true));
         // SAFETY: drop runs once, and nothing uses the value after it.
         quietly(|| unsafe { ManuallyDrop::drop(&mut self.0) });
+        let _ = outer.map(|outer| IN_DESTRUCTOR.set(outer));
     }
+}
+
+thread_local! {
+    /// Whether the drop of a [`Quiet`] runs: it holds the GIL, and calls no other library.
+    static IN_DESTRUCTOR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Python, if this thread is inside a destructor that Python has called. Unlike `PyGILState_Check`, this holds beside
+/// subinterpreters and at the end of the interpreter, too.
+pub(super) fn in_destructor<'py>() -> Option<Python<'py>> {
+    // SAFETY: the drop of a `Quiet` holds the GIL, and does not release it.
+    IN_DESTRUCTOR.try_with(Cell::get).unwrap_or(false).then(|| unsafe { Python::assume_attached() })
 }
 
 /// Runs `f` with the pending exception of this thread, if any, saved and restored. For destructors only:

@@ -1,6 +1,6 @@
 //! Python objects that own foreign memory; completes their release before the interpreter shuts down.
 
-use super::gil::detach;
+use super::gil::{detach, in_destructor};
 use crate::completion;
 use crate::runtime::not_forked;
 use crate::runtime::python_lock::{self, PythonLock};
@@ -9,10 +9,12 @@ use parking_lot::Mutex;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCFunction;
+use std::any::Any;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Keeps a Python object alive for usmq. The release thread takes the GIL and drops it.
+/// Keeps a Python object alive for usmq. The release thread takes the GIL and drops it, unless [`drop_shared`] can.
 pub(super) struct PyOwner(Option<Py<PyAny>>);
 
 impl PyOwner {
@@ -20,6 +22,23 @@ impl PyOwner {
         Self(Some(object.clone().unbind()))
     }
 }
+
+/// Drops the object of a [`PyOwner`] inside a destructor that Python called, if other references to it exist: then no code
+/// runs. Without the GIL, another thread could drop those meanwhile.
+fn drop_shared(owner: &mut (dyn Any + Send + Sync)) -> bool {
+    let (Some(py), Some(PyOwner(held))) = (in_destructor(), owner.downcast_mut::<PyOwner>()) else {
+        return false;
+    };
+    // SAFETY: a live object, with the GIL held.
+    let is_shared = |object: &mut Py<PyAny>| unsafe { ffi::Py_REFCNT(object.as_ptr()) } > 1;
+    if HAS_NO_GIL.load(Ordering::Relaxed) {
+        return false;
+    }
+    held.take_if(is_shared).map(|object| object.drop_ref(py)).is_some()
+}
+
+/// Whether this interpreter runs Python threads in parallel.
+static HAS_NO_GIL: AtomicBool = AtomicBool::new(false);
 
 impl Drop for PyOwner {
     fn drop(&mut self) {
@@ -62,7 +81,10 @@ pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
         detach(args.py(), || completion::close(AT_EXIT));
     })?;
     py.import("atexit")?.call_method1("register", (close,))?;
-    python_lock::set(PythonLock { is_held, release, restore });
+    if let Some(query) = py.import("sys")?.getattr_opt("_is_gil_enabled")? {
+        HAS_NO_GIL.store(!query.call0()?.is_truthy()?, Ordering::Relaxed);
+    }
+    python_lock::set(PythonLock { is_held, release, restore, drop_shared });
     Ok(())
 }
 

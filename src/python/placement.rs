@@ -12,6 +12,7 @@ use crate::{Action, PlanTarget, UsmKind};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
+use smallvec::SmallVec;
 
 /// Return the queue that all arrays share.
 ///
@@ -40,9 +41,9 @@ pub(super) fn follow(
     arrays: &Bound<'_, PyTuple>,
     queue: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Queue> {
-    let usm = |object| protocol::usm(&object)?.ok_or_else(|| no_array(&object));
-    let arrays = arrays.iter().map(usm).collect::<PyResult<Vec<_>>>()?;
-    let refs: Vec<_> = arrays.iter().collect();
+    let objects: SmallVec<[_; 4]> = arrays.iter_borrowed().collect();
+    let arrays = objects.iter().map(|object| InUsm::new(object)).collect::<PyResult<SmallVec<[_; 4]>>>()?;
+    let refs: SmallVec<[&crate::Array; 4]> = arrays.iter().map(InUsm::array).collect();
     if let Some(queue) = target::queue(py, queue)? {
         detach(py, || crate::usable_from(&queue, &refs))?;
         return Ok(Queue(queue));
@@ -51,6 +52,28 @@ pub(super) fn follow(
         return Ok(Queue(scope::current(py)?));
     }
     Ok(Queue(crate::follow(&refs)?))
+}
+
+/// An argument in USM: an array of usmq, which is borrowed, or an import.
+enum InUsm<'a> {
+    Own(&'a crate::Array),
+    Imported(crate::Array),
+}
+
+impl<'a> InUsm<'a> {
+    fn new(object: &'a Bound<'_, PyAny>) -> PyResult<Self> {
+        match object.cast::<Array>() {
+            Ok(own) => Ok(Self::Own(&own.get().array)),
+            Err(_) => protocol::usm(object)?.map(Self::Imported).ok_or_else(|| no_array(object)),
+        }
+    }
+
+    fn array(&self) -> &crate::Array {
+        match self {
+            Self::Own(array) => array,
+            Self::Imported(array) => array,
+        }
+    }
 }
 
 /// Bring arrays to one queue, and copy only if needed.

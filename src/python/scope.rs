@@ -4,6 +4,7 @@
 use super::classes::Queue;
 use super::gil::detach;
 use super::{argument, target};
+use crate::manager::known_queue;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
@@ -316,7 +317,11 @@ impl UseQueue {
         }
         let found = target::target(target, "target").map_err(|error| bare_decorator(target, error))?;
         if let crate::Target::Filter(text) = &found {
-            crate::Selector::parse(text)?;
+            // In a forked child the entry reports the error.
+            match known_queue(text) {
+                Ok(Some(known)) => drop(queue.set(py, Py::new(py, Queue(known))?)),
+                _ => drop(crate::Selector::parse(text)?),
+            }
         }
         Ok(Self { scope: scope.clone_ref(py), target: found, queue, manager })
     }

@@ -8,6 +8,7 @@ use super::owner::PyOwner;
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::{Device, Target};
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
@@ -82,7 +83,7 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
 pub(super) fn import(object: &Bound<'_, PyAny>, attribute: &Bound<'_, PyAny>) -> PyResult<crate::Array> {
     let entries = Entries::new(NAME, attribute)?;
     let descriptor = descriptor(object, &entries)?;
-    let sycl_object = sycl_object(&entries.required("syclobj")?)?;
+    let sycl_object = sycl_object(&entries.required(intern!(object.py(), "syclobj"))?)?;
     let owner = Box::new(PyOwner::new(object));
     // SAFETY: the protocol: the memory lives as long as the object that exports it, and the owner keeps it
     // alive.
@@ -90,7 +91,8 @@ pub(super) fn import(object: &Bound<'_, PyAny>, attribute: &Bound<'_, PyAny>) ->
 }
 
 fn descriptor(object: &Bound<'_, PyAny>, entries: &Entries<'_, '_>) -> PyResult<Descriptor> {
-    let version = entries.whole("version")?;
+    let py = object.py();
+    let version = entries.whole(intern!(py, "version"))?;
     if version != 1 {
         return Err(PyValueError::new_err(format!("{NAME} version {version} is not 1")));
     }
@@ -101,7 +103,7 @@ fn descriptor(object: &Bound<'_, PyAny>, entries: &Entries<'_, '_>) -> PyResult<
         shape: entries.shape()?,
         strides: entries.strides()?,
         // None is not allowed here.
-        offset: if entries.has("offset")? { entries.whole("offset")? } else { 0 },
+        offset: if entries.has(intern!(py, "offset"))? { entries.whole(intern!(py, "offset"))? } else { 0 },
         dtype: entries.dtype()?,
     })
 }

@@ -1,6 +1,7 @@
 //! The GIL, for C callbacks that a library may call while it holds the GIL.
 
 use once_cell::sync::OnceCell;
+use std::any::Any;
 
 /// Functions that query and release the GIL; set when usmq is loaded as a Python module.
 pub(crate) struct PythonLock {
@@ -9,6 +10,8 @@ pub(crate) struct PythonLock {
     /// Releases it; the result is passed to `restore`.
     pub(crate) release: fn() -> usize,
     pub(crate) restore: fn(usize),
+    /// Drops the Python object of an owner at once, if this thread may and no code runs with it.
+    pub(crate) drop_shared: fn(&mut (dyn Any + Send + Sync)) -> bool,
 }
 
 static LOCK: OnceCell<PythonLock> = OnceCell::new();
@@ -17,6 +20,11 @@ static LOCK: OnceCell<PythonLock> = OnceCell::new();
 pub(crate) fn set(lock: PythonLock) {
     // The module is initialized once.
     let _ = LOCK.set(lock);
+}
+
+/// Drops the Python object that `owner` keeps, if a destructor may: without its last reference, no code runs.
+pub(crate) fn drop_shared(owner: &mut (dyn Any + Send + Sync)) -> bool {
+    LOCK.get().is_some_and(|lock| (lock.drop_shared)(owner))
 }
 
 pub(crate) fn is_held() -> bool {

@@ -23,7 +23,7 @@ def left_in_worker(dask_worker: Any) -> dict[str, Any]:
     from usmq.dask._shm_transport import HERE
 
     gc.collect()
-    HERE.outbox.sweep(idle=0)
+    HERE.sweep(idle=0)
     device = usmq.current_queue().device
     live = [f"{each['bytes']} B at {each['source']}" for each in usmq.live_allocations()]
     links = []

@@ -308,6 +308,18 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = 
         "a str",
         ("text", "texts", "list"),
     ),
+    "table.filter": (
+        lambda g, v: g.table.filter(v),
+        "mask",
+        "an array in USM or a usmq.Column, of bool",
+        (),
+    ),
+    "column.filter": (
+        lambda g, v: g.column.filter(v),
+        "mask",
+        "an array in USM or a usmq.Column, of bool",
+        (),
+    ),
     "table.select": (lambda g, v: g.table.select(v), "names", NAMES, ("texts",)),
     "table[]": (
         lambda g, v: g.table[v],

@@ -230,3 +230,19 @@ def test_bfloat16_rounds_to_nearest_even_and_round_trips() -> None:
     for dtype in ("?", "f2", "c8"):
         back = usmq.asarray(np.array([0, 1, 2, 250]).astype(dtype)).astype("bfloat16").astype(dtype)
         np.testing.assert_array_equal(back.to_numpy(), np.array([0, 1, 2, 250]).astype(dtype))
+
+
+@pytest.mark.parametrize("size", [(256 << 10) - 1, 256 << 10, (256 << 10) + 1, 524_287, 999_983])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_large_copies_and_fills_of_any_size_are_complete(size: int, in_order: bool) -> None:
+    queue = usmq.Queue(in_order=in_order)
+    numbers = np.random.default_rng(size).integers(0, 255, size, dtype="u1")
+    x = usmq.asarray(numbers, queue=queue)
+    y = usmq.zeros(size, "u1", queue=queue)
+    y[...] = x
+    x.fill(7)
+    assert (y.to_numpy() == numbers).all()
+    assert (x.to_numpy() == 7).all()
+    z = usmq.full(size, 0.1, "f8", queue=queue)
+    assert (z.to_numpy() == 0.1).all()
+    assert (z.astype("f4").to_numpy() == np.float32(0.1)).all()

@@ -164,6 +164,17 @@ def test_d5_the_work_may_be_on_another_queue_of_the_context(advanced: Oracle) ->
     np.testing.assert_array_equal(found, advanced(np.arange(4), STEPS))
 
 
+def test_d5_no_event_is_set_once_the_work_is_complete_unless_another_library_may_work() -> None:
+    queue = usmq.Queue(usmq.current_queue().device, profiling=True, priority="low")
+    x = usmq.zeros(4, "u4", queue=queue)
+    running = kernel("advance")(4, x, STEPS)
+    assert Exported(x).device.sync_event is not None
+    running.wait()
+    assert Exported(x).device.sync_event is None
+    dpctl.SyclQueue(queue._get_capsule())
+    assert Exported(x).device.sync_event is not None
+
+
 def test_d6_each_export_owns_its_event_until_its_release() -> None:
     x = usmq.zeros(4, "u4")
     kernel("advance")(4, x, STEPS // 4)

@@ -107,14 +107,14 @@ def die_sharing(reader: bool, marker: str) -> None:
     """Have this process kill itself with an array in shared memory: written, or opened."""
     from usmq.dask import _shm_transport
 
-    original = _shm_transport.opened if reader else usmq._core.fill_frame
+    original = _shm_transport.mapped if reader else usmq._core.fill_frame
 
     def killed(*words: Any) -> None:
         original(*words)
         Path(marker).write_text("there")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    setattr(*((_shm_transport, "opened") if reader else (usmq._core, "fill_frame")), killed)
+    setattr(*((_shm_transport, "mapped") if reader else (usmq._core, "fill_frame")), killed)
 
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["sender", "receiver"])

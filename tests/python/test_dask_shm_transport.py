@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
+from arrow_values import every_type, held
 
 distributed = pytest.importorskip("distributed")
 
@@ -27,6 +29,7 @@ from usmq.dask._shm_transport import (  # noqa: E402
     PAGE,
     READER,
     SMALLEST,
+    Inbox,
     Outbox,
     dumps,
     ended,
@@ -55,6 +58,7 @@ def asker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     assert name is not None
     monkeypatch.setattr(HERE, "name", name)
     monkeypatch.setattr(HERE, "outbox", Outbox())
+    monkeypatch.setattr(HERE, "inbox", Inbox())
     return {"recipient": {KEY: name}}
 
 
@@ -159,6 +163,43 @@ def test_a_profile_names_the_way_of_each_copy(asker: dict[str, Any]) -> None:
         for sent in (array, table):
             pickle.loads(pickle.dumps(sent, protocol=5))
     assert {event.reason for event in p.events if event.kind == "copy"} == {"pickle"}
+
+
+def test_a_slice_is_copied_once_and_alone(asker: dict[str, Any]) -> None:
+    """Only the slice leaves the device, with the text and the items before it."""
+    table = usmq.from_arrow(arrow_table())
+    table.wait()
+    for name in ("x", "text", "words", "lists", "flags"):
+        whole = table[name]
+        part = whole[COUNT // 2 + 5 :][: COUNT // 3]
+        if name == "flags":  # Its bits are less than what shared memory is for.
+            packed = usmq._core.pack_in_place(part)[2]
+            assert sum(buffer.nbytes for buffer in packed) <= COUNT // 3 // 8 + 2
+            continue
+        HERE.ways.clear()
+        with usmq.profile() as p:
+            header, frames = serialize(part, context=asker)
+        copied = [event.bytes for event in p.events if event.kind == "copy"]
+        sent = sum(nbytes for _, nbytes in header["sub-header"]["buffers"])
+        assert sent <= sum(copied) <= sent + 16, name
+        if name in ("x", "words"):
+            assert sent < 0.4 * whole.nbytes
+        assert deserialize(header, frames).to_arrow().equals(part.to_arrow()), name
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 300), (7, 8), (13, 900), (64, 64), (500, 999)])
+def test_slices_of_every_type_are_packed_in_place(start: int, stop: int) -> None:
+    for name, array in every_type(np.random.default_rng(start), 999).items():
+        part = held(array)[start:stop]
+        packed, _, buffers = usmq._core.pack_in_place(part)
+        frames = []
+        for buffer in buffers:
+            frame = memoryview(np.empty(buffer.nbytes, "u1"))
+            usmq._core.fill_frame(buffer, frame)
+            frames.append(frame)
+        back = usmq._core.restore_column(packed, *frames, shared=True)
+        back.to_arrow().validate(full=True)
+        assert back.to_arrow().to_pylist() == array[start:stop].to_pylist(), name
 
 
 @pytest.mark.parametrize("damage", ["short", "long", "header"])
@@ -297,6 +338,70 @@ def test_memory_is_reused_after_reading_and_freed_when_idle(
     assert len(HERE.outbox._segments) == 1
     HERE.outbox.sweep(idle=0)
     assert not HERE.outbox._segments
+
+
+def segments_mapped() -> int:
+    """Return how many segments this process has mapped, as sender and as reader."""
+    return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:usmq")
+
+
+def test_a_reader_keeps_memory_mapped_until_the_sender_closes_it(asker: dict[str, Any]) -> None:
+    before = segments_mapped()
+    array = usmq.arange(COUNT, dtype="i8")
+    for number in range(4):
+        part = array[: COUNT - number]
+        assert (read(dumps(part, asker)) == np.arange(COUNT - number)).all()
+        assert segments_mapped() == before + 2
+        (mapping,) = HERE.inbox._mappings.values()
+        if number == 0:
+            first = mapping
+        assert mapping is first
+        HERE.inbox.sweep()
+    del mapping, first
+    HERE.outbox.sweep(idle=0)
+    HERE.inbox.sweep()
+    assert segments_mapped() == before
+
+
+def test_a_reader_unmaps_memory_that_was_idle(asker: dict[str, Any]) -> None:
+    before = segments_mapped()
+    back = loads(*dumps(usmq.arange(COUNT, dtype="i8"), asker))
+    in_place = back.usm_type == "system"
+    HERE.inbox.sweep(idle=0)
+    assert segments_mapped() == before + (2 if in_place else 1)
+    assert len(HERE.inbox._mappings) == int(in_place), "memory in use is not idle"
+    del back
+    usmq.trim_memory()
+    HERE.inbox.sweep(idle=-1)
+    assert segments_mapped() == before + 1
+
+
+def test_memory_in_use_outlives_its_sender(asker: dict[str, Any]) -> None:
+    before = segments_mapped()
+    back = loads(*dumps(usmq.arange(COUNT, dtype="i8"), asker))
+    (segment,) = HERE.outbox._segments
+    HERE.outbox._segments.clear()
+    segment.close()
+    HERE.inbox.sweep()
+    assert not HERE.inbox._mappings
+    assert (back.to_numpy() == np.arange(COUNT)).all()
+    del back
+    usmq.trim_memory()
+    assert segments_mapped() == before
+
+
+def test_a_mapping_is_not_taken_for_later_memory_of_the_same_number(
+    asker: dict[str, Any],
+) -> None:
+    first = dumps(usmq.arange(COUNT, dtype="i8"), asker)
+    read(first)
+    with pytest.raises(ConnectionError, match="is gone"):
+        loads(*first)  # Its memory is free, so the sender may use it at any time.
+    HERE.outbox.sweep(idle=0)
+    second = dumps(usmq.arange(COUNT, 2 * COUNT, dtype="i8"), asker)
+    assert second[0]["number"] == first[0]["number"]
+    assert (read(second) == np.arange(COUNT, 2 * COUNT)).all()
+    assert len(HERE.inbox._mappings) == 1
 
 
 def test_memory_that_is_never_read_is_released(

@@ -403,6 +403,9 @@ def test_filter_selects_like_pyarrow(client):
     kept = logical.filter("v[i] > limit && k[i] != 3", limit=700)
     assert kept.to_arrow().equals(table.filter((v > 700) & (k != 3)))
     assert kept.schema.equals(table.schema)
+    # True as in C++: each number but 0.
+    odd = pc.bit_wise_and(table["k"], pa.scalar(1, table["k"].type))
+    assert logical.filter("(k[i] & 1) * 256").to_arrow().equals(table.filter(pc.equal(odd, 1)))
     assert logical.filter("k[i] > 99").to_arrow().equals(table.slice(0, 0))
     # A null in a column that the expression reads is not selected; others may be null.
     assert logical.filter("k[i] == 0").to_arrow()["v"].null_count > 0

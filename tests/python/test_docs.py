@@ -74,7 +74,8 @@ def test_the_comparison_matches_the_benchmark_rows_it_names() -> None:
             side = better
         side.update(re.findall(r"`((?:py|rust|arrow)\.\w+(?:\.\d+)?)`", line))
     assert len(adds) > 4
-    assert better
+    # No row is in these lists at present; one that is added must be true.
+    assert "\nAdvantages of dpctl:\n" in comparison
     assert slower
     assert [row for row in adds if not ratio[row] < 1] == []
     assert [row for row in better | slower if not ratio[row] > 1] == []

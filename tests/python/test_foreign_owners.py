@@ -75,6 +75,25 @@ def test_trim_memory_releases_the_owners_whose_last_use_is_complete(
     assert run_python(code(of, then)).stdout == "False\n"
 
 
+STILL_USED = """
+foreign = ForeignArray(shared_memory())
+usmq.asarray(foreign, copy=False)
+usmq.trim_memory()
+before = sys.getrefcount(foreign)
+sys.setswitchinterval(1000)  # no other thread gets the GIL inside the statements below
+for _ in range(100):
+    x = usmq.asarray(foreign, copy=False)
+    assert sys.getrefcount(foreign) == before + 1
+    del x
+    assert sys.getrefcount(foreign) == before, "another thread drops the reference"
+print("dropped")
+"""
+
+
+def test_an_owner_that_python_still_uses_is_dropped_at_once(run_python: Run) -> None:
+    assert run_python(PRELUDE + STILL_USED).stdout == "dropped\n"
+
+
 BLOCKS = """
 begun, ended = threading.Event(), threading.Event()
 

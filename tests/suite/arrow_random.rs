@@ -7,10 +7,12 @@ use crate::common::Random;
 use crate::structs::{
     LeakCheck, count_host_releases, count_releases, foreign_array, raw_device_array, reimport, take,
 };
+use arrow_array::cast::AsArray;
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
-use arrow_array::{Array as _, ArrayRef, RecordBatch, RecordBatchIterator, new_empty_array};
+use arrow_array::{Array as _, ArrayRef, BooleanArray, RecordBatch, RecordBatchIterator, new_empty_array};
 use arrow_schema::{DataType, Field as ArrowField, Schema};
 use arrow_select::concat::{concat, concat_batches};
+use arrow_select::filter::filter;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::ptr;
@@ -133,6 +135,24 @@ proptest! {
         prop_assert_eq!(&copy.to_arrow()?, &whole.slice(start, length));
         prop_assert!(crate::structs::eventually(|| Ok(releases.count() == 1))?, "{} releases", releases.count());
         drop((column, part, copy));
+        clean.end()?;
+    }
+
+    #[test]
+    fn random_arrays_are_filtered_like_those_of_arrow_rs(
+        case in any_case(), there in any_cut(), shift in 0..9usize,
+        bits in prop::collection::vec(prop::option::weighted(0.9, any::<bool>()), LONGEST + 9),
+    ) {
+        let clean = LeakCheck::start()?;
+        let whole = case.array();
+        let (start, length) = cut(there, whole.len());
+        let mask: ArrayRef = Arc::new(BooleanArray::from(bits).slice(shift, length));
+        let column = Column::from_arrow("x", &whole, ImportOptions::default())?.slice(start, length)?;
+        let found = column.filter(&Column::from_arrow("mask", &mask, ImportOptions::default())?)?;
+        found.validate_full()?;
+        let expected = filter(&whole.slice(start, length), mask.as_boolean()).unwrap();
+        prop_assert_eq!(&found.to_arrow()?, &expected);
+        drop((column, found));
         clean.end()?;
     }
 

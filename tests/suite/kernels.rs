@@ -262,6 +262,43 @@ fn wrong_arguments_are_refused_by_position_before_the_launch() -> Result<()> {
     Ok(())
 }
 
+/// From the second launch over a range on, usmq names the work-group size that the driver suggests.
+#[test]
+fn each_launch_over_a_range_runs_in_the_same_work_groups() -> Result<()> {
+    let Some(queue) = opencl()? else { return Ok(()) };
+    let source = "
+kernel void sizes(global ulong *out) {
+  size_t item = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);
+  out[item] = (get_local_size(2) * 10000 + get_local_size(1)) * 10000 + get_local_size(0);
+}
+kernel __attribute__((reqd_work_group_size(4, 2, 1))) void required(global ulong *out) {
+  out[get_global_id(1) * get_global_size(0) + get_global_id(0)] = get_local_size(1) * 10000 + get_local_size(0);
+}";
+    let sizes = Kernel::from_opencl(source, "sizes", KernelOptions::default())?;
+    let ranges: [&[usize]; 9] =
+        [&[1], &[7], &[256], &[1000], &[65536], &[10007], &[24, 36], &[3, 1000], &[5, 6, 8]];
+    let first_and_later = |kernel: &Kernel, range: &[usize]| -> Result<()> {
+        let out = Array::builder::<u64>(range.iter().product::<usize>()).queue(&queue).zeroed().build()?;
+        start(kernel, range, None, &[(&out).into()])?;
+        let first = out.to_vec::<u64>()?;
+        assert!(!first.contains(&0), "{range:?}");
+        for launch in 2..5 {
+            out.fill(0u64)?;
+            start(kernel, range, None, &[(&out).into()])?;
+            assert_eq!(out.to_vec::<u64>()?, first, "launch {launch} over {range:?}");
+        }
+        let graph = usmq::capture(|| start(kernel, range, None, &[(&out).into()]))?;
+        out.fill(0u64)?;
+        graph.replay()?;
+        assert_eq!(out.to_vec::<u64>()?, first, "a replay over {range:?}");
+        Ok(())
+    };
+    for range in ranges {
+        first_and_later(&sizes, range)?;
+    }
+    first_and_later(&Kernel::from_opencl(source, "required", KernelOptions::default())?, &[6, 8])
+}
+
 #[test]
 fn the_last_dimension_of_an_nd_range_varies_fastest() -> Result<()> {
     let queue = default_queue()?;

@@ -261,6 +261,8 @@ def tables(x: usmq.Array, table: usmq.Table, column: usmq.Column) -> None:
     assert_type(table.to("cpu", "shared"), usmq.Table)
     assert_type(column.values(), usmq.Array)
     assert_type(column.validity(), usmq.Array | None)
+    assert_type(column.filter(usmq.ones(3, "bool")), usmq.Column)
+    assert_type(table.filter(column), usmq.Table)
     assert_type(column.dictionary, usmq.Column | None)
     assert_type(column.usm_type, MemoryType | None)
     assert_type(column[1:], usmq.Column)

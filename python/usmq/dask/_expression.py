@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.types as types
 
 import usmq
@@ -138,6 +137,15 @@ class Expression:
         )(*arguments, result)
         return result
 
+    def mask(self, table: usmq.Table) -> usmq.Array:
+        """Return for every row whether the expression is true; rows with nulls have any value."""
+        parameters, arguments, rows = self._bind([table])
+        result = usmq.empty(rows, "bool", queue=table.queue)
+        usmq.elementwise(
+            ", ".join([*parameters, "bool *result_"]), f"result_[i] = ({self.text}) ? true : false"
+        )(*arguments, result)
+        return result
+
     def reduced(self, tables: list[usmq.Table], code: str, combine: str, identity: str) -> Any:
         """Combine the expression's values of the rows without nulls."""
         parameters, arguments, rows = self._bind(tables)
@@ -152,15 +160,11 @@ class Expression:
 
 
 def selected(expression: Expression, table: usmq.Table) -> usmq.Table:
-    """Return the rows for which an expression is true.
-
-    The expression runs on the device. The host selects the rows, for every Arrow type.
-    """
-    mask = expression.values([table], "u1").to_numpy() != 0
-    if (known := expression.known([table])) is not None:
-        mask &= known.to_numpy() != 0
-    found: usmq.Table = usmq.from_arrow(table.to_arrow().filter(pa.array(mask)).combine_chunks())
-    return found
+    """Return the rows for which an expression is true and no column of it is null."""
+    mask = expression.mask(table)
+    known = expression.known([table])
+    validity = None if known is None else known.astype("bool")
+    return table.filter(usmq.Column(mask, validity=validity))
 
 
 def computed(

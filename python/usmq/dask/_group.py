@@ -20,6 +20,9 @@ MOST_ROWS = 2**30
 # The largest number of row ranges that are summed separately, and of states in total.
 LANES, STATES = 256, 2**18
 SIGN = 1 << 63
+# Larger ranges are multiples of this: the runtime chooses work-groups that divide the range. The
+# kernels ignore the rest.
+WHOLE = 256
 
 
 @cache
@@ -66,6 +69,8 @@ class Groups:
 
     def launch(self, name: str, size: int, *arguments: Any) -> None:
         """Launch a kernel of groups.cpp, unless the size is 0."""
+        if size > WHOLE:
+            size += -size % WHOLE
         if size:
             _kernel(name, self.real)(size, *arguments)
 

@@ -118,7 +118,7 @@ class QueuePlugin(WorkerPlugin):
             self._metrics.remove()
         worker.startup_information.pop("usmq", None)
         HERE.leave()
-        HERE.outbox.sweep(idle=0)
+        HERE.sweep(idle=0)
         if self._device_lock is not None:
             self._device_lock.release()
         usmq.set_default_queue(None)
@@ -168,11 +168,11 @@ def choose(device: str | None) -> usmq.Device:
 
 def relieve(worker: Worker) -> None:
     """Free unused cached memory; free all of it if the worker is short, because dask counts it."""
-    HERE.outbox.sweep()
+    HERE.sweep()
     manager = worker.memory_manager
     if not manager.memory_limit:
         return
     most = manager.memory_limit * (manager.memory_target_fraction or CROWDED)
     if worker.monitor.get_process_memory() > most:
         usmq.trim_memory()
-        HERE.outbox.sweep(idle=0)
+        HERE.sweep(idle=0)

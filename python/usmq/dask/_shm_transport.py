@@ -3,8 +3,9 @@
 When a worker connects to another one to fetch data, it sends the identity of its machine. If both
 are on one machine, the sender copies each buffer once, from the device to a memfd, which the reader
 opens by its number. A device that uses host memory in place, as a CPU, computes on that memory; for
-others the reader copies it. Other readers get the frames of a pickle. `HERE.ways` and dask's
-metrics count both.
+others the reader copies it. Both sides keep idle memory mapped for a while: new pages and mappings
+are as slow as the copy. Other readers get the frames of a pickle. `HERE.ways` and dask's metrics
+count both.
 """
 
 import logging
@@ -13,12 +14,14 @@ import os
 import secrets
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dask
+import numpy as np
 from distributed import Worker
 from distributed.metrics import context_meter
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
@@ -35,9 +38,11 @@ READER = "usmq-process"
 SMALLEST = 1 << 20
 # The alignment of each buffer, as Arrow recommends it.
 ALIGNMENT = 64
-# The header before the buffers: whether the reader is done, and a secret that identifies the data.
+# The header before the buffers: whether the reader is done (byte 0), whether the sender has closed
+# the memory (byte 1), and a secret that identifies the data.
 PAGE = mmap.PAGESIZE
 FULL, FREE = 1, 2
+CLOSED = 1
 SECRET = slice(8, 24)
 # Seconds: how long unused memory is cached, and how long memory waits for its reader to open it. A
 # reader that has opened it keeps it; one that comes later asks again.
@@ -108,7 +113,8 @@ class Segment:
         return self.reader is not None and ended(self.reader)
 
     def close(self) -> None:
-        """Close it; a reader that has opened it keeps the memory."""
+        """Close it; a reader that uses it keeps the memory until it is done."""
+        self.memory[1] = CLOSED
         self.memory.close()
         os.close(self.number)
 
@@ -143,13 +149,89 @@ class Outbox:
                     segment.close()
 
 
+class Lease(np.ndarray[Any, Any]):
+    """The memory of a sender in use. Deletion, after the last use of it, tells the sender."""
+
+    # The process that reads the memory: not a forked child. Slices have none.
+    reader: int | None = None
+
+    def __del__(self) -> None:
+        if self.reader == os.getpid():
+            self[0] = FREE
+
+
+class Mapping:
+    """The memory of another process, mapped here. An open lease keeps it mapped."""
+
+    def __init__(self, number: int, room: int):
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        self.memory = mmap.mmap(number, PAGE + room, flags=flags)
+        self.since = time.monotonic()
+        self._lease: weakref.ref[Lease] | None = None
+
+    def holds(self, secret: bytes) -> bool:
+        """Return whether it has the data of this secret, for its reader."""
+        return self.memory[SECRET] == secret and self.memory[0] == FULL
+
+    def lend(self) -> Lease:
+        """Return the memory for one use."""
+        lease = np.frombuffer(self.memory, "u1").view(Lease)
+        lease.reader = os.getpid()
+        self._lease = weakref.ref(lease)
+        return lease
+
+    def idle(self, now: float) -> float:
+        """Return for how many seconds nothing here has used it."""
+        if self._lease is not None and self._lease() is not None:
+            self.since = now
+        return now - self.since
+
+
+class Inbox:
+    """The memory of other workers that is mapped here; senders use the same memory again."""
+
+    def __init__(self) -> None:
+        self._mappings: dict[tuple[int, int], Mapping] = {}
+        self._lock = threading.Lock()
+
+    def open(self, header: dict[str, Any]) -> Lease:
+        """Return the memory that a header describes; prefer reuse, because mapping is slow.
+
+        Raises
+        ------
+        ConnectionError
+            The memory or its process no longer exists.
+        """
+        process, number, secret = header["process"], header["number"], header["secret"]
+        with self._lock:
+            known = self._mappings.get((process, number))
+        if known is not None and known.holds(secret):
+            return known.lend()
+        mapping = mapped(process, number, header["room"])
+        if not mapping.holds(secret):
+            raise ConnectionError(f"the data of process {process} is gone")
+        with self._lock:
+            self._mappings[process, number] = mapping
+        return mapping.lend()
+
+    def sweep(self, idle: float = IDLE) -> None:
+        """Unmap memory that its sender has closed, or that was not used for this many seconds."""
+        now, dropped = time.monotonic(), []
+        with self._lock:
+            for key, mapping in list(self._mappings.items()):
+                if mapping.memory[1] == CLOSED or mapping.idle(now) > idle:
+                    dropped.append(self._mappings.pop(key))
+        # Unmapping takes milliseconds; it happens here, without the lock.
+        dropped.clear()
+
+
 class Place:
     """The state of this process for transfers on its machine."""
 
     def __init__(self) -> None:
         self.name: str | None = None
         self.worker: Worker | None = None
-        self.outbox = Outbox()
+        self.outbox, self.inbox = Outbox(), Inbox()
         # The bytes that have left or reached this process, for each way.
         self.ways: Counter[str] = Counter()
 
@@ -157,6 +239,11 @@ class Place:
         """Count bytes of a way, here and in dask's metrics of the current activity."""
         self.ways[way] += nbytes
         context_meter.digest_metric(f"usmq-{way}", nbytes, "bytes")
+
+    def sweep(self, idle: float = IDLE) -> None:
+        """Release memory for transfers that was not used for this many seconds."""
+        self.outbox.sweep(idle)
+        self.inbox.sweep(idle)
 
     def join(self, worker: Worker) -> None:
         """Send the identity of the machine with each new connection of this worker."""
@@ -247,6 +334,7 @@ def write(buffers: Sequence[usmq.Array], context: dict[str, Any] | None) -> dict
         "process": os.getpid(),
         "number": segment.number,
         "secret": segment.memory[SECRET],
+        "room": segment.room,
         "nbytes": end - PAGE,
         "buffers": [(place, buffer.nbytes) for place, buffer in zip(places, buffers, strict=True)],
     }
@@ -272,17 +360,6 @@ def dump_columns(
     return header | {"packed": packed, "usm_type": usm_type}, []
 
 
-class Received(mmap.mmap):
-    """The memory of a sender. Deletion, after the last use of an array in it, tells the sender."""
-
-    # The process that reads the memory, once it is known to be the sender's: not a forked child.
-    reader: int | None = None
-
-    def __del__(self) -> None:
-        if self.reader == os.getpid():
-            self[0] = FREE
-
-
 def frames_of(header: dict[str, Any]) -> list[memoryview]:
     """Map the memory that a header describes, and return its buffers.
 
@@ -291,8 +368,7 @@ def frames_of(header: dict[str, Any]) -> list[memoryview]:
     ConnectionError
         The memory or its process no longer exists: dask then asks another worker, or recomputes.
     """
-    memory = opened(header, PAGE + header["nbytes"])
-    whole = memoryview(memory)
+    whole = HERE.inbox.open(header).data
     return [whole[place : place + nbytes] for place, nbytes in header["buffers"]]
 
 
@@ -341,29 +417,23 @@ def load_table(header: dict[str, Any], frames: list[Any]) -> usmq.Table:
     return usmq._core.restore_table(header["packed"], *frames, shared=True, in_place=place)
 
 
-def opened(header: dict[str, Any], size: int) -> Received:
-    """Map the memory that a header describes."""
-    process = Path(f"/proc/{header['process']}")
+def mapped(process: int, number: int, room: int) -> Mapping:
+    """Map the memory of this number in another process."""
     try:
         # O_NONBLOCK: the number may be reused for a file whose opening would block.
-        number = os.open(process / "fd" / str(header["number"]), os.O_RDWR | os.O_NONBLOCK)
+        file = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_NONBLOCK)
         try:
-            memory = Received(number, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            return Mapping(file, room)
         finally:
-            os.close(number)
+            os.close(file)
     except (OSError, ValueError) as failed:
         if isinstance(failed, PermissionError):
             # As in some sandboxes. Other errors only mean that the process or its memory is gone.
             logger.warning(
                 "cannot open shared memory of process %s (%s); data for this worker uses sockets "
                 "from now on",
-                process.name,
+                process,
                 failed,
             )
             HERE.leave()
-        raise ConnectionError(f"the data of process {process.name} is gone: {failed}") from failed
-    if memory[SECRET] != header["secret"]:
-        memory.close()
-        raise ConnectionError(f"the data of process {process.name} is gone")
-    memory.reader = os.getpid()
-    return memory
+        raise ConnectionError(f"the data of process {process} is gone: {failed}") from failed

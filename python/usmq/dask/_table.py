@@ -274,8 +274,7 @@ class LogicalTable:
     def filter(self, expression: str, **numbers: int | float | bool) -> LogicalTable:
         """Return the rows for which an expression over columns is true.
 
-        A kernel computes the expression on the device. The worker's host then selects the rows and
-        copies them to the device, since this works for every Arrow type.
+        Kernels compute the expression and select the rows on the device, as `usmq.Table.filter`.
 
         Parameters
         ----------

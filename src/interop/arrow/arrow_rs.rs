@@ -129,7 +129,7 @@ impl Table {
     pub fn from_arrow(batch: &RecordBatch, placed: ImportOptions<'_>) -> Result<Self> {
         let structs = Column::from_arrow("", &StructArray::from(batch.clone()), placed)?;
         let schema = FFI_ArrowSchema::try_from(batch.schema().as_ref()).map_err(refused)?;
-        let schema = Arc::new(Field::import(&theirs_schema(schema))?);
+        let schema = Field::import_shared(&theirs_schema(schema))?;
         let queue = structs.queue().clone();
         Self::of_batches(schema, vec![structs], queue)
     }

@@ -162,7 +162,7 @@ impl ConsumerState {
         let (Some(request), Some(cancel)) = (given.request, given.cancel) else {
             return Err(broken("its producer lacks callbacks"));
         };
-        let field = Arc::new(Field::import(schema)?);
+        let field = Field::import_shared(schema)?;
         let mut state = self.state.lock();
         if state.field.is_some() || state.end.is_some() {
             return Err(broken("the producer passed a schema twice, or after the end"));

@@ -1,7 +1,7 @@
 //! Buffers, and the sources of those of an imported array: host memory, which is copied or used in place, or device
 //! memory, which is used in place.
 
-use crate::array::{Array, DType, HostMemory, Layout};
+use crate::array::{Array, DType, HostMemory, Layout, rounded};
 use crate::device::{Context, Event, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::device_ordinal::queue_for;
@@ -28,9 +28,9 @@ pub(super) enum Buffer {
 }
 
 impl Buffer {
-    pub(super) fn held(&self) -> Option<Array> {
+    pub(super) fn held(&self) -> Option<&Array> {
         match self {
-            Self::Held(array) => Some(array.clone()),
+            Self::Held(array) => Some(array),
             _ => None,
         }
     }
@@ -200,12 +200,10 @@ impl BufferSource for HostSource {
     }
 }
 
-/// A copy in two pieces if it is large. The OpenCL driver for CPUs copies with a kernel whose work-groups
-/// divide the number of elements: if that has a large prime factor, 6 MiB took 20 ms instead of 0.4 ms.
+/// A copy in two pieces if it is large and not round.
 fn pieces((pointer, bytes): (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
-    const ROUND: usize = 64 << 10;
-    let rounded = if bytes < 4 * ROUND { bytes } else { bytes / ROUND * ROUND };
-    [(pointer, rounded), (pointer + rounded, bytes - rounded)].into_iter().filter(|(_, bytes)| *bytes > 0)
+    let first = rounded(bytes);
+    [(pointer, first), (pointer + first, bytes - first)].into_iter().filter(|(_, bytes)| *bytes > 0)
 }
 
 /// Host memory, used in place.
@@ -253,6 +251,8 @@ pub(super) struct UsmSource {
     /// The event that must complete before other commands use the memory.
     ready: Option<Event>,
     owner: Arc<dyn std::any::Any + Send + Sync>,
+    /// Whether usmq exported the array: its memory of usmq needs no other owner than its log.
+    pub(super) is_own: bool,
 }
 
 impl UsmSource {
@@ -276,22 +276,23 @@ impl UsmSource {
             // SAFETY: the caller's promise.
             event => Some(unsafe { queue.barrier_after_foreign(event) }?),
         };
-        Ok(Self { queue, ready, owner })
+        Ok(Self { queue, ready, owner, is_own: false })
     }
 
     fn array(&self, pointer: usize, bytes: usize) -> Result<Array> {
-        let (context, device) = (self.queue.context(), self.queue.device());
-        let Some(kind) = context.kind_of(pointer)? else { return Err(not_usm(pointer, context)) };
+        let context = self.queue.context();
+        let found = Allocation::find(context, pointer, bytes)?.ok_or_else(|| not_usm(pointer, context))?;
+        let owner = (!(self.is_own && found.is_ours())).then(|| Box::new(self.owner.clone()) as ForeignOwner);
         let import = Import {
             pointer,
             bytes,
-            kind,
-            place: (context, device),
+            context,
+            found,
             shared_on: None,
             ready: self.ready.clone(),
             queue: &self.queue,
         };
-        let allocation = Allocation::import(import, Box::new(self.owner.clone()))?;
+        let allocation = Allocation::import(import, owner)?;
         let layout = Layout::contiguous(&[bytes], 1)?;
         Ok(Array::from_parts(allocation, layout, DType::U8, self.queue.clone(), true))
     }

@@ -1,12 +1,13 @@
 //! Columns from usmq arrays, and empty columns.
 
 use super::buffer_source::Buffer;
-use super::column::{Column, Node};
+use super::column::{Buffers, Column, Node};
 use super::layout::Part;
 use super::schema::Field;
 use crate::array::{Array, DType};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
+use smallvec::smallvec;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -39,7 +40,7 @@ impl Column {
             column = Self::from_node(Node {
                 field: Arc::new(field),
                 length,
-                buffers: vec![Buffer::Absent],
+                buffers: smallvec![Buffer::Absent],
                 children: vec![item],
                 ..(*column.0).clone()
             });
@@ -68,7 +69,7 @@ impl Column {
             }
             _ => Ok(Buffer::Absent),
         };
-        let mut buffers = field.layout.parts().iter().map(buffer).collect::<Result<Vec<_>>>()?;
+        let mut buffers = field.layout.parts().iter().map(buffer).collect::<Result<Buffers>>()?;
         if field.layout == super::layout::Layout::Views {
             buffers.push(Buffer::Absent);
         }
@@ -105,7 +106,10 @@ fn plain(name: &str, format: &str, array: &Array) -> Result<Column> {
         length: array.size(),
         offset: 0,
         null_count: Some(0),
-        buffers: vec![Buffer::Absent, if bytes.nbytes() == 0 { Buffer::Absent } else { Buffer::Held(bytes) }],
+        buffers: smallvec![
+            Buffer::Absent,
+            if bytes.nbytes() == 0 { Buffer::Absent } else { Buffer::Held(bytes) }
+        ],
         children: Vec::new(),
         dictionary: None,
         queue: array.queue().clone(),

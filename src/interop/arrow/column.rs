@@ -6,6 +6,7 @@ use super::schema::Field;
 use crate::array::{Array, DType, Index, Layout};
 use crate::device::{MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
+use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,7 +33,7 @@ pub(super) struct Node {
     pub(super) offset: usize,
     /// `None` if not counted yet.
     pub(super) null_count: Option<usize>,
-    pub(super) buffers: Vec<Buffer>,
+    pub(super) buffers: Buffers,
     pub(super) children: Vec<Column>,
     pub(super) dictionary: Option<Column>,
     pub(super) queue: Queue,
@@ -42,6 +43,9 @@ pub(super) struct Node {
     /// Whether the data is known to be valid. Shared by all columns of the same data.
     pub(super) is_valid: Arc<AtomicBool>,
 }
+
+/// Most columns have a validity bitmap and one more buffer.
+pub(super) type Buffers = SmallVec<[Buffer; 2]>;
 
 impl Column {
     pub(super) fn from_node(node: Node) -> Self {
@@ -82,7 +86,9 @@ impl Column {
     /// not count; a slice counts its complete buffers.
     #[must_use]
     pub fn nbytes(&self) -> usize {
-        self.held().iter().map(Array::nbytes).sum()
+        let mut bytes = 0;
+        self.each_held(&mut |array| bytes += array.nbytes());
+        bytes
     }
 
     /// The USM kind of the first existing buffer; `None` without memory, and for system memory.
@@ -94,7 +100,9 @@ impl Column {
     /// The kind of the first existing buffer's memory; `None` without memory.
     #[must_use]
     pub fn memory_kind(&self) -> Option<MemoryKind> {
-        self.held().first().map(Array::memory_kind)
+        let mut first = None;
+        self.each_held(&mut |array| first = first.or(Some(array.memory_kind())));
+        first
     }
 
     /// The columns that this one nests: the fields of a struct, the items of a list. Those of structs and
@@ -106,7 +114,10 @@ impl Column {
             Physical::FixedList(width) => width,
             _ => return self.0.children.clone(),
         };
-        let part = |child: &Self| child.part(self.0.offset * each, self.0.length * each);
+        let part = |child: &Self| match (self.0.offset * each, self.0.length * each) {
+            (0, length) if length > 0 && length == child.len() => child.clone(),
+            (start, length) => child.part(start, length),
+        };
         self.0.children.iter().map(part).collect()
     }
 
@@ -279,7 +290,9 @@ impl Column {
     /// Whether usmq owns all memory, so that an imported column is a copy.
     #[must_use]
     pub fn is_copy(&self) -> bool {
-        self.held().iter().all(|array| array.allocation().is_ours())
+        let mut ours = true;
+        self.each_held(&mut |array| ours &= array.allocation().is_ours());
+        ours
     }
 
     /// Every buffer of the column, its children and its dictionary.
@@ -297,8 +310,15 @@ impl Column {
     /// As [`arrays`](Self::arrays), without buffers whose size is still unknown and without a wait: they
     /// belong to an import whose other buffers are included, and are ready at the same time.
     pub(crate) fn held(&self) -> Vec<Array> {
-        let nested = self.nested().flat_map(Self::held);
-        self.0.buffers.iter().filter_map(Buffer::held).chain(nested).collect()
+        let mut all = Vec::new();
+        self.each_held(&mut |array| all.push(array.clone()));
+        all
+    }
+
+    /// Passes the arrays of [`held`](Self::held).
+    pub(super) fn each_held<'a>(&'a self, take: &mut dyn FnMut(&'a Array)) {
+        self.0.buffers.iter().filter_map(Buffer::held).for_each(&mut *take);
+        self.nested().for_each(|nested| nested.each_held(take));
     }
 
     /// The same column under another name.

@@ -7,9 +7,10 @@ use crate::device::recording::suspend;
 use crate::device::{Event, MemoryKind, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
-use crate::memory::{Access, Operand, ordered};
+use crate::memory::{Access, Operand, after_writes};
 use crate::runtime::checks::InDestructor;
 use crate::trace::{Reason, with_default_reason, with_reason};
+use smallvec::SmallVec;
 use std::ffi::c_void;
 use std::ptr;
 
@@ -39,11 +40,12 @@ impl Column {
     /// # Errors
     /// [`Error::Value`] for a name that contains NUL.
     pub fn export_schema(&self) -> Result<ArrowSchema> {
-        self.field().export()
+        self.field().export_shared()
     }
 
     /// Exports this column as an array on its oneAPI root device. Its event completes after all work
-    /// submitted so far on any of its buffers, on any queue. A column with system memory is exported as
+    /// submitted so far on any of its buffers, on any queue. It has none if the buffers may be read already and no other
+    /// library works on them or on the queue. A column with system memory is exported as
     /// [`export_host_device`](Self::export_host_device) does, after a wait.
     ///
     /// The consumer owns the struct and releases it, on any thread, after its work on the data; the memory
@@ -90,7 +92,9 @@ impl Column {
 
     /// Whether some memory is system memory, which no oneAPI device number names.
     pub fn is_system(&self) -> bool {
-        self.held().iter().any(|array| array.memory_kind() == MemoryKind::System)
+        let mut system = false;
+        self.each_held(&mut |array| system |= array.memory_kind() == MemoryKind::System);
+        system
     }
 
     /// An error unless the host can read all memory.
@@ -146,42 +150,40 @@ impl Column {
         self.to(Some(UsmKind::Host), None)
     }
 
-    /// An event that completes after every write to the column so far.
+    /// An event that completes after every write to the column so far; `None` if all are complete.
     fn joined(&self) -> Result<Option<Event>> {
-        let held = self.held();
-        if held.is_empty() {
-            return Ok(None);
-        }
-        self.hand_over()?;
+        let arrays = self.hand_over()?;
         // The consumer may wait for the event at once.
         let _direct = suspend();
-        let operands: Vec<Operand<'_>> =
-            held.iter().map(|array| (array.allocation(), Access::Read)).collect();
-        ordered(self.queue(), &operands, |after| self.queue().barrier(after)).map(Some)
+        let operands: SmallVec<[Operand<'_>; 16]> =
+            arrays.iter().map(|array| (array.allocation(), Access::Read)).collect();
+        after_writes(self.queue(), &operands)
     }
 
-    /// Prepares for memory that the consumer passes back.
-    fn hand_over(&self) -> Result<()> {
-        let check =
-            |array: &Array| array.allocation().check_capture(|| format!("an Arrow export of {array}"));
-        self.held().iter().try_for_each(check)?;
-        self.held().iter().try_for_each(|array| array.shared_allocation().hand_over())
+    /// Prepares for memory that the consumer passes back, and returns its arrays.
+    fn hand_over(&self) -> Result<SmallVec<[&Array; 16]>> {
+        let mut arrays: SmallVec<[&Array; 16]> = SmallVec::new();
+        self.each_held(&mut |array| arrays.push(array));
+        for array in &arrays {
+            array.allocation().check_capture(|| format!("an Arrow export of {array}"))?;
+        }
+        arrays.iter().try_for_each(|array| array.allocation().hand_over())?;
+        Ok(arrays)
     }
 
     pub(super) fn wait_for_writes(&self) -> Result<()> {
-        self.hand_over()?;
-        self.held().iter().try_for_each(|array| array.allocation().wait_for_host(Access::Read))
+        self.hand_over()?.iter().try_for_each(|array| array.allocation().wait_for_host(Access::Read))
     }
 }
 
 /// The target of an exported struct's `private_data`. It never points back to the struct, which may move.
 struct ExportedArray {
     column: Column,
-    buffers: Vec<*const c_void>,
+    buffers: SmallVec<[*const c_void; 3]>,
     children: Vec<Heap<ArrowArray>>,
     dictionary: Option<Heap<ArrowArray>>,
     /// The target of the root's `sync_event`.
-    _event: Option<Event>,
+    event: Option<Event>,
 }
 
 fn export(column: &Column, event: Option<Event>) -> ArrowArray {
@@ -191,7 +193,7 @@ fn export(column: &Column, event: Option<Event>) -> ArrowArray {
         children: column.0.children.iter().map(nested).collect(),
         dictionary: column.dictionary().map(nested),
         column: column.clone(),
-        _event: event,
+        event,
     });
     let mut array = ArrowArray::empty();
     array.length = column.len() as i64;
@@ -209,10 +211,21 @@ fn export(column: &Column, event: Option<Event>) -> ArrowArray {
 
 /// The column of an array from [`export`], identified by its unique callback.
 pub(super) fn exported(array: &ArrowArray) -> Option<&Column> {
+    own(array).map(|own| &own.column)
+}
+
+/// Whether `event` is the event of an array from [`export`] whose work the logs of its memory know: no other library works
+/// on its queue.
+pub(super) fn is_logged_event(array: &ArrowArray, event: usize) -> bool {
+    let own = own(array).filter(|own| !own.column.queue().is_exposed());
+    own.and_then(|own| own.event.as_ref()?.address().ok()).is_some_and(|own| own.addr() == event)
+}
+
+fn own(array: &ArrowArray) -> Option<&ExportedArray> {
     let ours: unsafe extern "C" fn(*mut ArrowArray) = release;
     array.release.filter(|release| ptr::fn_addr_eq(*release, ours))?;
     // SAFETY: `export` made `private_data` for this callback, and it lives until the release.
-    Some(unsafe { &(*array.private_data.cast::<ExportedArray>()).column })
+    Some(unsafe { &*array.private_data.cast::<ExportedArray>() })
 }
 
 unsafe extern "C" fn release(array: *mut ArrowArray) {

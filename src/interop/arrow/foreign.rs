@@ -189,6 +189,14 @@ impl Field {
         // SAFETY: the creator of a `ForeignStruct` guarantees its pointers.
         unsafe { schema::import(&schema.inner, 0, &mut 0) }
     }
+
+    /// As [`import`](Self::import), without a copy of a field that usmq exported.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn import_shared(schema: &ForeignStruct<ArrowSchema>) -> Result<Arc<Self>> {
+        schema::shared(&schema.inner).map_or_else(|| Self::import(schema).map(Arc::new), Ok)
+    }
 }
 
 impl About {
@@ -208,11 +216,13 @@ impl About {
             ));
         };
         match exported(array) {
-            Some(own) if !own.field().same_type(field) => Err(Error::interop(format!(
-                "the Arrow array is {own}, exported by usmq, but is imported as {}; import it with its own \
+            Some(own) if !Arc::ptr_eq(own.field(), field) && !own.field().same_type(field) => {
+                Err(Error::interop(format!(
+                    "the Arrow array is {own}, exported by usmq, but is imported as {}; import it with its own \
                  field",
-                own.field().difference(field)
-            ))),
+                    own.field().difference(field)
+                )))
+            }
             _ => Ok(field),
         }
     }

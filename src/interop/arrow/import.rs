@@ -8,6 +8,7 @@ use super::abi::{
 use super::buffer_source::{Buffer, BufferSource, HostSource, SystemSource, UsmSource};
 use super::column::{Column, Node};
 use super::cuda::CudaSource;
+use super::export::{exported, is_logged_event};
 use super::foreign::{About, ForeignStruct};
 use super::layout::{Layout, Part};
 use super::schema::Field;
@@ -16,6 +17,7 @@ use super::validate_contents::check_contents;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
+use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -200,10 +202,13 @@ unsafe fn import_usm(
     let wanted = placed.wanted(field)?;
     // SAFETY: the caller's promise.
     let first = unsafe { first_pointer(field, &array) }?;
+    let is_own = exported(&array).is_some();
+    let event = if is_logged_event(&array, event) { 0 } else { event };
     let array = Arc::new(SharedArray(array));
     let owner: Arc<dyn Any + Send + Sync> = array.clone();
     // SAFETY: as above.
     let mut source = unsafe { UsmSource::new(first, device_id, event, owner) }?;
+    source.is_own = is_own;
     // SAFETY: as above.
     unsafe { column(field, &array.0, Rows::ALL, &wanted, about, &mut source) }
 }
@@ -306,7 +311,7 @@ unsafe fn column<S: BufferSource>(
             _ if length == 0 => Some(0),
             _ => checked.null_count.filter(|count| whole || *count == 0),
         },
-        buffers: Vec::with_capacity(checked.buffers.len()),
+        buffers: SmallVec::with_capacity(checked.buffers.len()),
         children: Vec::new(),
         dictionary: None,
         queue: source.queue().clone(),

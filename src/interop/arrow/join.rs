@@ -11,6 +11,7 @@ use super::validate::check;
 use crate::device::UsmKind;
 use crate::error::Result;
 use crate::manager::current_queue;
+use smallvec::smallvec;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -119,7 +120,7 @@ fn column(
     leaves: &mut impl Iterator<Item = Parts>,
     source: &mut HostSource,
 ) -> Result<Column> {
-    let mut buffers = vec![Buffer::Absent];
+    let mut buffers = smallvec![Buffer::Absent];
     let mut children = Vec::new();
     if field.layout == Layout::Struct {
         for child in field.children() {

@@ -20,6 +20,8 @@ mod column;
 mod cuda;
 mod cuda_export;
 mod export;
+mod filter;
+mod filter_kernels;
 mod foreign;
 mod import;
 mod join;

@@ -1,12 +1,13 @@
 //! Columns from their parts: values, validity and offsets, as a kernel writes them.
 
 use super::buffer_source::Buffer;
-use super::column::{Column, Node};
+use super::column::{Buffers, Column, Node};
 use super::layout::{Layout, values_type};
 use super::schema::Field;
 use super::type_name::format_named;
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
+use smallvec::smallvec;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -69,7 +70,7 @@ impl Column {
         let item = self.named("item");
         let format = if large { "+L" } else { "+l" };
         let field = Field::nested(name, format, vec![item.field().clone()])?;
-        Ok(node(&item, field, length, vec![Buffer::Absent, held(offsets)?], vec![item.clone()]))
+        Ok(node(&item, field, length, smallvec![Buffer::Absent, held(offsets)?], vec![item.clone()]))
     }
 
     /// The column with nulls where `validity`, as for [`from_parts`](Self::from_parts), has 0. Replaces other validity.
@@ -125,7 +126,7 @@ fn truths(name: &str, values: &Array) -> Result<Column> {
     one_axis(values, "values of a bool column")?;
     let bits = values.packed_bits()?;
     let first = Column::from_array(name, &bits)?;
-    let buffers = vec![Buffer::Absent, held(&bits)?];
+    let buffers = smallvec![Buffer::Absent, held(&bits)?];
     Ok(node(&first, Field::new(name, "b")?, values.size(), buffers, Vec::new()))
 }
 
@@ -169,7 +170,7 @@ fn typed(name: &str, format: &str, values: &Array) -> Result<Column> {
             )));
         }
     };
-    let buffers = vec![Buffer::Absent, held(&contiguous(values, "values")?)?];
+    let buffers = smallvec![Buffer::Absent, held(&contiguous(values, "values")?)?];
     let flat = values.ravel()?;
     // Numbers of the same width, for queue and flags.
     let like = Column::from_array(name, &flat)?;
@@ -201,11 +202,11 @@ fn texts(name: &str, format: &str, bytes: &Array, offsets: &Array) -> Result<Col
         let message = format!("a {name} column needs offsets of {wanted}, not {found}");
         return Err(Error::type_mismatch(wanted, found, message));
     }
-    Ok(node(&like, field, length, vec![Buffer::Absent, held(offsets)?, held(bytes)?], Vec::new()))
+    Ok(node(&like, field, length, smallvec![Buffer::Absent, held(offsets)?, held(bytes)?], Vec::new()))
 }
 
 /// A column with the queue of another one, whose data is validated before the host reads it.
-fn node(like: &Column, field: Field, length: usize, buffers: Vec<Buffer>, children: Vec<Column>) -> Column {
+fn node(like: &Column, field: Field, length: usize, buffers: Buffers, children: Vec<Column>) -> Column {
     Column::from_node(Node {
         field: Arc::new(field),
         length,

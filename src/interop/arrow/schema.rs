@@ -4,7 +4,8 @@
 use super::abi::{ArrowSchema, FLAG_DICTIONARY_ORDERED, FLAG_NULLABLE, Heap};
 use super::layout::Layout;
 use crate::error::{Error, Result};
-use std::ffi::{CStr, CString, c_char};
+use smallvec::SmallVec;
+use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
@@ -230,23 +231,31 @@ impl Field {
     /// # Errors
     /// [`Error::Value`] for a name that contains NUL.
     pub fn export(&self) -> Result<ArrowSchema> {
-        let text = |text: &str| {
-            CString::new(text)
-                .map_err(|_| Error::value(format!("an Arrow name must not contain NUL: {text:?}")))
-        };
-        let children = self.children.iter().map(|child| child.export().map(Heap::new));
-        let dictionary = self.dictionary.as_ref().map(|field| field.export().map(Heap::new));
+        Arc::new(self.clone()).export_shared()
+    }
+
+    /// As [`export`](Self::export), for a struct that shares the field.
+    pub(super) fn export_shared(self: &Arc<Self>) -> Result<ArrowSchema> {
+        if self.name.contains('\0') {
+            return Err(Error::value(format!("an Arrow name must not contain NUL: {:?}", self.name)));
+        }
+        let mut texts = SmallVec::new();
+        for text in [&self.format, &self.name] {
+            texts.extend_from_slice(text.as_bytes());
+            texts.push(0);
+        }
+        let children = self.children.iter().map(|child| child.export_shared().map(Heap::new));
+        let dictionary = self.dictionary.as_ref().map(|field| field.export_shared().map(Heap::new));
         let mut owned = Box::new(ExportedSchema {
-            format: text(&self.format)?,
-            name: text(&self.name)?,
-            metadata: self.metadata.clone(),
+            texts,
             children: children.collect::<Result<_>>()?,
             dictionary: dictionary.transpose()?,
+            field: self.clone(),
         });
         let mut schema = ArrowSchema::empty();
-        schema.format = owned.format.as_ptr();
-        schema.name = owned.name.as_ptr();
-        schema.metadata = owned.metadata.as_ref().map_or(ptr::null(), |bytes| bytes.as_ptr().cast());
+        schema.format = owned.texts.as_ptr().cast();
+        schema.name = owned.texts[self.format.len() + 1..].as_ptr().cast();
+        schema.metadata = self.metadata.as_ref().map_or(ptr::null(), |bytes| bytes.as_ptr().cast());
         schema.flags = self.flags;
         schema.n_children = owned.children.len() as i64;
         schema.children = Heap::list(&mut owned.children);
@@ -259,11 +268,48 @@ impl Field {
 
 /// The target of an exported struct's `private_data`.
 struct ExportedSchema {
-    format: CString,
-    name: CString,
-    metadata: Option<Box<[u8]>>,
+    /// Format and name, each with a NUL.
+    texts: SmallVec<[u8; 32]>,
     children: Vec<Heap<ArrowSchema>>,
     dictionary: Option<Heap<ArrowSchema>>,
+    field: Arc<Field>,
+}
+
+impl ExportedSchema {
+    /// Whether a struct still has the values of [`Field::export_shared`].
+    fn describes(&self, schema: &ArrowSchema) -> bool {
+        let name = self.texts[self.field.format.len() + 1..].as_ptr();
+        let metadata = self.field.metadata.as_ref().map_or(ptr::null(), |bytes| bytes.as_ptr());
+        let is_same = |child: *mut ArrowSchema, field: &Arc<Field>| {
+            // SAFETY: null, or a struct of the schema, which the caller may read.
+            let own = unsafe { child.as_ref() }.and_then(|child| Some((child, exported(child)?)));
+            own.is_some_and(|(child, own)| Arc::ptr_eq(&own.field, field) && own.describes(child))
+        };
+        // SAFETY: the caller may read the schema.
+        let children =
+            unsafe { pointers(schema.children, schema.n_children, "children") }.unwrap_or_default();
+        schema.format.addr() == self.texts.as_ptr().addr()
+            && schema.name.addr() == name.addr()
+            && schema.metadata.addr() == metadata.addr()
+            && schema.flags == self.field.flags
+            && children.len() == self.field.children.len()
+            && children.iter().zip(&self.field.children).all(|(child, field)| is_same(*child, field))
+            && schema.dictionary.is_null() == self.field.dictionary.is_none()
+            && self.field.dictionary.as_ref().is_none_or(|field| is_same(schema.dictionary, field))
+    }
+}
+
+/// The field of a struct from [`Field::export_shared`] that is unchanged since.
+pub(super) fn shared(schema: &ArrowSchema) -> Option<Arc<Field>> {
+    exported(schema).filter(|own| own.describes(schema)).map(|own| own.field.clone())
+}
+
+/// The owner of a struct from [`Field::export_shared`], identified by its unique callback.
+fn exported(schema: &ArrowSchema) -> Option<&ExportedSchema> {
+    let ours: unsafe extern "C" fn(*mut ArrowSchema) = release;
+    schema.release.filter(|release| ptr::fn_addr_eq(*release, ours))?;
+    // SAFETY: `export_shared` made `private_data` for this callback, and it lives until the release.
+    Some(unsafe { &*schema.private_data.cast::<ExportedSchema>() })
 }
 
 unsafe extern "C" fn release(schema: *mut ArrowSchema) {

@@ -85,6 +85,28 @@ fn a_field_round_trips_exactly() {
 }
 
 #[test]
+fn an_unchanged_field_of_usmq_is_shared_and_a_changed_one_is_read() {
+    let field = Arc::new(sample());
+    let mut schema = field.export_shared().unwrap();
+    assert!(Arc::ptr_eq(&shared(&schema).unwrap(), &field));
+    let name = std::mem::replace(&mut schema.name, c"renamed".as_ptr());
+    assert!(shared(&schema).is_none());
+    assert_eq!(read(&schema).unwrap().name(), "renamed");
+    schema.name = name;
+    // SAFETY: `export_shared` made two children.
+    let children = unsafe { pointers(schema.children, 2, "children") }.unwrap();
+    // SAFETY: a child of this export, used by no one else.
+    let flags = unsafe { &mut (*children[1]).flags };
+    *flags ^= FLAG_NULLABLE;
+    assert!(shared(&schema).is_none());
+    *flags ^= FLAG_NULLABLE;
+    assert!(shared(&schema).is_some());
+    // SAFETY: as above.
+    drop(unsafe { crate::interop::arrow::ForeignStruct::take(children[1]) });
+    assert!(shared(&schema).is_none());
+}
+
+#[test]
 fn a_child_that_was_moved_out_outlives_its_parent() {
     let schema = sample().export().unwrap();
     // SAFETY: `export` made two children.

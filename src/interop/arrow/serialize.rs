@@ -10,7 +10,7 @@ use super::schema::Field;
 use super::serialize_header::{Reader, Writer, broken};
 use super::table::Table;
 use super::validate_full::Contents;
-use crate::array::Array;
+use crate::array::{Array, DType};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::interrupt::uninterruptible;
@@ -54,8 +54,7 @@ impl Column {
         packed(self.field(), std::slice::from_ref(self), false, Target::Host)
     }
 
-    /// As [`pack`](Self::pack), but device memory stays in place, except that of a slice. The caller copies
-    /// each buffer to its final place.
+    /// As [`pack`](Self::pack), but device memory stays in place. The caller copies each buffer to its final place.
     ///
     /// # Errors
     /// As there.
@@ -98,8 +97,9 @@ impl Column {
     }
 
     fn write(&self, writer: &mut Writer, buffers: &mut Vec<Array>, target: Target) -> Result<()> {
-        if target == Target::InPlace && self.is_tight() {
-            return self.describe(writer, buffers);
+        if target == Target::InPlace {
+            let part = if self.is_tight() { self.clone() } else { self.trimmed()? };
+            return part.describe(writer, buffers);
         }
         let host = self.to_host()?;
         let host = if host.is_tight() {
@@ -111,6 +111,60 @@ impl Column {
             Self::import(host.export_host()?.into(), placed)?
         };
         host.describe(writer, buffers)
+    }
+
+    /// The column with views of its buffers that hold hardly more than its values. Waits for the last offset of texts and
+    /// lists; the text or items before a slice are included.
+    fn trimmed(&self) -> Result<Self> {
+        let layout = self.layout();
+        if matches!(layout, Layout::RunEnds | Layout::Null) {
+            return Ok(self.clone());
+        }
+        // Bitmaps begin at whole bytes.
+        let (first, end) = (self.offset() / 8 * 8, self.offset() + self.len());
+        let mut node = (*self.0).clone();
+        node.offset = self.offset() - first;
+        let mut last = 0;
+        for (number, part) in layout.parts().iter().enumerate() {
+            let Some(bytes) = self.buffer(number)? else { continue };
+            let bytes_of = |values| layout.bytes(*part, values).unwrap_or(last);
+            let (start, stop) = match part {
+                Part::Tail => (0, last),
+                Part::Offsets(width) => (first * width, bytes_of(end)),
+                _ => (bytes_of(first), bytes_of(end)),
+            };
+            if matches!(part, Part::Offsets(_)) {
+                last = self.last_offset()?;
+            }
+            let stop = stop.min(bytes.nbytes());
+            let view = bytes.index(start.min(stop)..stop)?;
+            node.buffers[number] = if view.size() == 0 { Buffer::Absent } else { Buffer::Held(view) };
+        }
+        let part = |child: &Self, each: usize| {
+            child.slice(first * each, (end - first) * each).and_then(|part| part.trimmed())
+        };
+        let children = node.children.iter();
+        node.children = match layout {
+            Layout::List { .. } => children
+                .map(|child| child.slice(0, last.min(child.len()))?.trimmed())
+                .collect::<Result<_>>()?,
+            Layout::FixedList(width) => children.map(|child| part(child, width)).collect::<Result<_>>()?,
+            Layout::Struct | Layout::Union { dense: false, .. } => {
+                children.map(|child| part(child, 1)).collect::<Result<_>>()?
+            }
+            _ => node.children,
+        };
+        Ok(Self::from_node(node))
+    }
+
+    /// The end of the last text or list.
+    fn last_offset(&self) -> Result<usize> {
+        let last = self.offsets()?.index(-1)?;
+        let last = match last.dtype() {
+            DType::I32 => i64::from(last.to_vec::<i32>()?[0]),
+            _ => last.to_vec::<i64>()?[0],
+        };
+        usize::try_from(last).map_err(|_| Error::interop(format!("{self} ends at the offset {last}")))
     }
 
     /// Whether the buffers hold hardly more values than the column.

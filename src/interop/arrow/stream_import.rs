@@ -46,7 +46,7 @@ impl<S: Stream> StreamReader<S> {
         let status = unsafe { stream.schema(&mut schema) };
         // SAFETY: as above.
         unsafe { stream.done(status, "schema") }?;
-        let field = Arc::new(Field::import(&schema.into())?);
+        let field = Field::import_shared(&schema.into())?;
         Ok(Self { stream, field, ended: false })
     }
 

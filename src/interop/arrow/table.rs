@@ -5,6 +5,7 @@ use super::column::{Column, Node};
 use super::schema::Field;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
+use smallvec::smallvec;
 use std::fmt;
 use std::sync::Arc;
 
@@ -70,6 +71,11 @@ impl Table {
             return Err(Error::wrong_type(format!("{column} does not hold structs, so it is not a table")));
         }
         Self::of_batches(schema, vec![column], queue)
+    }
+
+    /// A table of other rows with this schema, on this queue.
+    pub(super) fn with_batches(&self, batches: Vec<Column>) -> Self {
+        Self { batches, ..self.clone() }
     }
 
     /// A struct of the columns' fields.
@@ -167,7 +173,7 @@ impl Table {
             }
             (skip, rest) = (skip - first, rest - count);
         }
-        Ok(Self { batches, ..self.clone() })
+        Ok(self.with_batches(batches))
     }
 
     /// Returns the table on `queue` and in memory of `kind`, if given; copies only buffers that the queue
@@ -186,8 +192,7 @@ impl Table {
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
     pub fn to_host(&self) -> Result<Self> {
-        let batches = self.batches.iter().map(Column::to_host).collect::<Result<_>>()?;
-        Ok(Self { batches, ..self.clone() })
+        Ok(self.with_batches(self.batches.iter().map(Column::to_host).collect::<Result<_>>()?))
     }
 }
 
@@ -197,7 +202,7 @@ fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Que
         length,
         offset: 0,
         null_count: Some(0),
-        buffers: vec![Buffer::Absent],
+        buffers: smallvec![Buffer::Absent],
         children,
         dictionary: None,
         queue: queue.clone(),

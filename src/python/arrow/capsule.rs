@@ -143,8 +143,8 @@ pub(super) fn pair<'py, A: Named + ArrayStruct>(
     let (schema, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
     // Check this first: after the array is taken, usmq must release it.
     pointer::<A>(&array)?;
-    let field = Field::import(&take::<ArrowSchema>(&schema)?)?;
-    take_array(&array, &Arc::new(field))
+    let field = Field::import_shared(&take::<ArrowSchema>(&schema)?)?;
+    take_array(&array, &field)
 }
 
 /// The schema and the array of a column as two capsules.

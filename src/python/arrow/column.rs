@@ -140,6 +140,24 @@ impl Column {
         Ok(Array::new(detach(py, || self.0.values())?))
     }
 
+    /// Return the values where a mask is true and not null, selected by kernels; waits for their number only.
+    ///
+    /// Parameters
+    /// ----------
+    /// mask : Array or Column
+    ///     Of bool, with one element per value, on the column's queue.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     The mask has another type or length.
+    /// PlacementError
+    ///     The mask is on another queue.
+    fn filter(&self, py: Python<'_>, mask: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mask = Mask::given(mask)?;
+        Ok(Self::new(detach(py, || self.0.filter(&mask.column()?))?))
+    }
+
     /// Return the validity bitmap, least significant bit first, from ``bit_offset``; None without nulls.
     fn validity(&self, py: Python<'_>) -> PyResult<Option<Array>> {
         Ok(detach(py, || self.0.validity())?.map(Array::new))
@@ -320,5 +338,29 @@ impl Column {
 
     fn __repr__(&self) -> String {
         format!("<usmq.Column {:?} {}[{}]>", self.name(), self.r#type(), self.0.len())
+    }
+}
+
+/// A mask as the caller gave it.
+pub(super) enum Mask {
+    Column(arrow::Column),
+    Array(crate::Array),
+}
+
+impl Mask {
+    pub(super) fn given(mask: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(column) = mask.cast::<Column>() {
+            return Ok(Self::Column(column.get().0.clone()));
+        }
+        let wanted = "an array in USM or a usmq.Column, of bool";
+        Ok(Self::Array(protocol::usm(mask)?.ok_or_else(|| argument::wrong_type(mask, "mask", wanted))?))
+    }
+
+    /// The column of booleans; of an array, packed by a kernel.
+    pub(super) fn column(self) -> crate::Result<arrow::Column> {
+        match self {
+            Self::Column(column) => Ok(column),
+            Self::Array(array) => arrow::Column::from_parts("mask", &array, None, None, None),
+        }
     }
 }

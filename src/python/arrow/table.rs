@@ -1,6 +1,7 @@
 //! `usmq.Table`.
 
 use super::capsule::{give, single};
+use super::column::Mask;
 use super::export::{device_array, device_stream};
 use super::view::TableView;
 use crate::interop::arrow;
@@ -98,6 +99,24 @@ impl Table {
     fn select(&self, names: &Bound<'_, PyAny>) -> PyResult<Self> {
         let names: Vec<String> = argument::given(names, "names", super::import::NAMES)?;
         Ok(Self::new(self.0.select(&names).map_err(missing)?))
+    }
+
+    /// Return the rows where a mask is true and not null, selected by kernels; waits for their number only.
+    ///
+    /// Parameters
+    /// ----------
+    /// mask : Array or Column
+    ///     Of bool, with one element per row, on the table's queue.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     The mask has another type or length.
+    /// PlacementError
+    ///     The mask is on another queue.
+    fn filter(&self, py: Python<'_>, mask: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mask = Mask::given(mask)?;
+        Ok(Self::new(detach(py, || self.0.filter(&mask.column()?))?))
     }
 
     /// Return the table on another queue or in memory of another kind; copies only buffers that the queue
