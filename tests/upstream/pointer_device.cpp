@@ -11,6 +11,6 @@ int main() {
   void *memory = sycl::malloc_device(64, parts[1], context);
   const sycl::device named = sycl::get_pointer_device(memory, context);
   sycl::free(memory, context);
-  return named == parts[1] ? upstream::fixed("the second device is named", "cpp/usm.cc (usm_device_of_driver)")
+  return named == parts[1] ? upstream::fixed("the second device is named", "cpp/usm.cc (usm_info)")
                            : upstream::seen("memory of the second device is said to be of the first");
 }
