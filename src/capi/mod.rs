@@ -3,13 +3,14 @@
 
 mod arrow;
 mod copy;
+mod host;
 mod memory;
 mod queue;
 mod single;
 mod status;
 
 #[cfg(feature = "python")]
-pub(crate) use queue::{HostScopes, Leave, scopes_of};
+pub(crate) use host::{HostScopes, Leave, scopes_of};
 #[cfg(feature = "python")]
 pub(crate) use single::refuse_a_second;
 

@@ -4,40 +4,19 @@
 //! Python keeps its scopes in a context variable, so a C function on a Python thread must use that variable
 //! to read and open scopes. On other threads the scopes belong to the thread.
 
+use super::host::{self, Leave};
 use super::status::{call, give, text};
 use crate::device::{Queue, QueueProperties};
 use crate::error::{Error, Result};
 use crate::manager::{Entered, Target, current_queue, enter, set_default_queue, thread_ends};
-use once_cell::sync::{Lazy, OnceCell};
+use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Closes a scope of the host language; an error if it is not the innermost one here.
-pub(crate) type Leave = Arc<dyn Fn() -> Result<()> + Send + Sync>;
-
-/// A language with its own scopes on its threads.
-pub(crate) trait HostScopes: Sync {
-    /// The innermost of its scopes; `None` without one, and on threads that are not its own.
-    fn innermost(&self) -> Result<Option<Queue>>;
-
-    /// Opens one of its scopes; `None` on threads that are not its own.
-    fn enter(&self, queue: &Queue) -> Result<Option<Leave>>;
-}
-
-static HOST: OnceCell<&'static dyn HostScopes> = OnceCell::new();
-
-/// Registers the scopes of a language.
-#[cfg_attr(not(feature = "python"), expect(dead_code))]
-pub(crate) fn scopes_of(host: &'static dyn HostScopes) {
-    // A process has only one Python.
-    let _ = HOST.set(host);
-}
 
 /// Scopes that were opened in the host language, by their numbers.
 static OF_HOST: Lazy<Mutex<HashMap<u64, Leave>>> = Lazy::new(Mutex::default);
@@ -52,7 +31,7 @@ thread_local! {
 
 /// The queue for work if the caller names none.
 pub(super) fn current() -> Result<Queue> {
-    match HOST.get().map_or(Ok(None), |host| host.innermost())? {
+    match host::get().map_or(Ok(None), |host| host.innermost())? {
         Some(queue) => Ok(queue),
         None => current_queue(),
     }
@@ -62,7 +41,7 @@ fn open(target: Target) -> Result<u64> {
     // Without a target the scope changes nothing, but must still be left.
     let queue = target.queue()?.map_or_else(current, Ok)?;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let leave = HOST.get().map_or(Ok(None), |host| host.enter(&queue))?;
+    let leave = host::get().map_or(Ok(None), |host| host.enter(&queue))?;
     match leave {
         Some(leave) => {
             OF_HOST.lock().insert(number, leave);

@@ -1,5 +1,6 @@
 //! Reports errors to C: a status, and a message per thread. Catches all panics and exceptions.
 
+use super::host;
 use crate::error::{Error, Result};
 use crate::runtime::without_python_lock;
 use std::cell::RefCell;
@@ -60,6 +61,7 @@ thread_local! {
 /// Runs the body of a C function.
 pub(super) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
     super::single::begin();
+    let _capture = host::get().and_then(|host| host.capture());
     let status = match catch_unwind(AssertUnwindSafe(|| without_python_lock(body))) {
         Ok(Ok(())) => Status::Ok,
         Ok(Err(error)) => {

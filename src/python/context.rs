@@ -1,8 +1,10 @@
 //! Python scopes for C API calls on Python threads.
 
+use super::capture_scope;
 use super::classes::Queue;
 use super::scope::{Open, ScopeVar, global};
 use crate::capi::{HostScopes, Leave};
+use crate::device::recording::Entered;
 use crate::error::{Error, Result};
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -24,6 +26,13 @@ fn on_thread_of_python<T>(f: impl FnOnce(Python<'_>) -> PyResult<Option<T>>) -> 
 impl HostScopes for Contexts {
     fn innermost(&self) -> Result<Option<crate::Queue>> {
         on_thread_of_python(|py| Ok(global(py)?.innermost(py)?.map(|queue| queue.get().0.clone())))
+    }
+
+    fn capture(&self) -> Option<Entered> {
+        if !capture_scope::is_any_open() {
+            return None;
+        }
+        on_thread_of_python(|py| Ok(capture_scope::enter(py))).ok().flatten()
     }
 
     fn enter(&self, queue: &crate::Queue) -> Result<Option<Leave>> {
