@@ -164,8 +164,12 @@ fn sycl_graphs(sweep: &mut Sweep, home: &Queue) -> Result<()> {
         },
         |(_, graph)| graph.replay(),
         |(x, graph), event| {
-            let before = if event.is_some() { next(1) } else { 1 };
-            expect(state(x)?, before)?;
+            let before = state(x)?;
+            match event {
+                Some(_) => expect(before, next(1))?,
+                // A list, if the replay follows work that another library may delay: its first commands have run.
+                None => expect((0..COUNT).any(|count| before == advanced(1, count * STEPS)), true)?,
+            }
             graph.replay()?;
             expect(state(x)?, next(before))
         },
