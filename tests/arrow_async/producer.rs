@@ -238,8 +238,14 @@ fn a11_a_task_extracts_its_array_once_and_null_discards_it() -> Result<()> {
 #[test]
 fn a11_a_device_task_names_its_device_and_event() -> Result<()> {
     let balance = Balance::new()?;
+    let queue = default_queue()?;
+    let (work, states) = (Work::new(&queue)?, states_of(&[7; 16], &queue)?);
     let recorder = Recorder::silent();
-    let batches = Box::new((0..2).map(|_| numbers(&[1, 2, 3], UsmKind::Device)));
+    let batches = Box::new((0..2).map(move |_| {
+        // Complete work needs no event.
+        work.advance(&queue, &states, 100_000_000)?;
+        usmq::with_queue(&queue, || numbers(&[1, 2, 3], UsmKind::Device))
+    }));
     // SAFETY: as in `start`.
     let producing = unsafe { AsyncExport::start(recorder.raw(), number_field()?, batches) }?;
     recorder.until(|log| !log.calls.is_empty());
