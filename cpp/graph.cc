@@ -132,8 +132,7 @@ Event join(const CommandList &list, const std::vector<Event> &events, const Numb
 Event after_failure(const CommandList &list, const std::vector<Event> &events, std::size_t sent, const Event &last) {
   try {
     if (!list.has_names) {
-      USMQ_FAULT_POINT("list_submit (its end)");
-      return list.commands.front().queue.handle.ext_oneapi_submit_barrier(); // All are on one in-order queue.
+      return last;
     }
     std::vector<std::size_t> all(sent);
     std::iota(all.begin(), all.end(), std::size_t{0});
@@ -154,19 +153,16 @@ Event after_failure(const CommandList &list, const std::vector<Event> &events, s
 
 std::unique_ptr<Event> list_submit(const CommandList &list, Pointers pointers, rust::Slice<const std::size_t> after,
                                    rust::String &failure) {
-  // A chain on one in-order queue names no event but the last, and a command without an event is faster.
+  // A chain on one in-order queue names no event but the last. Commands without events were slower on a quiet machine.
   std::vector<Event> events(list.has_names ? list.commands.size() : 0);
   Event last;
   std::size_t sent = 0;
   try {
     for (; sent < list.commands.size(); ++sent) {
       const auto &command = list.commands[sent];
+      last = command.queue.handle.submit(group(command, pointers, events, after));
       if (list.has_names) {
-        events[sent] = last = command.queue.handle.submit(group(command, pointers, events, after));
-      } else if (sent + 1 == list.commands.size()) {
-        last = command.queue.handle.submit(group(command, pointers, events, after));
-      } else {
-        exp::submit(command.queue.handle, group(command, pointers, events, after));
+        events[sent] = last;
       }
     }
     return std::make_unique<Event>(list.ends.empty() ? last : join(list, events, list.ends, last));
