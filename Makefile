@@ -9,7 +9,7 @@ PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
 # Ours, its derive macro, and the three that depend on it from outside.
 MANIFESTS := Cargo.toml derive/Cargo.toml tests/downstream/Cargo.toml tests/fuzz/Cargo.toml tests/stub/Cargo.toml
-CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc cpp/emulator/*.h cpp/emulator/*.cc python/usmq/kernels/*.cpp python/usmq/pyarrow/*.cc python/usmq/include/*.h* python/usmq/include/usmq/*.h benches/*.cc tests/python/*.cpp \
+CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc cpp/*/*.h cpp/*/*.cc python/usmq/kernels/*.cpp python/usmq/pyarrow/*.cc python/usmq/include/*.h* python/usmq/include/usmq/*.h benches/*.cc tests/python/*.cpp \
 	tests/upstream/*.h tests/upstream/*.cpp tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp examples/nanobind/*.cpp examples/packages/*/src/*/*.cpp tests/cuda/*.c)
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
@@ -68,7 +68,7 @@ PIP_INSTALL = -m pip install --disable-pip-version-check
 build: wheel ## Build the Python package and install it into .venv
 	.venv/bin/python -m pip install --quiet --force-reinstall --no-deps --no-index target/wheels/usmq-*.whl
 
-# An optimised build takes minutes. `make dev` replaces the extension, the emulator and the Python files of the installed
+# An optimised build takes minutes. `make dev` replaces the extension, the OpenCL layers and the Python files of the installed
 # package. It does not build libusmq.so.0, for C. `make build` installs the optimised wheel again.
 PACKAGE = $(shell .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/usmq
 .PHONY: dev
@@ -77,7 +77,8 @@ dev: setup ## Compile without optimisation and put the result into .venv for pyt
 	PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo rustc --features python,arrow,cuda --lib --crate-type cdylib --target-dir target/dev
 	@cp -r python/usmq/. "$(PACKAGE)/"
 	@install target/dev/debug/libusmq.so "$(PACKAGE)/_core.abi3.so"
-	@install "$$(ls -t target/dev/debug/build/usmq-*/out/libusmq_emulator.so | head -1)" "$(PACKAGE)/lib/libusmq_emulator.so"
+	@for layer in libusmq_emulator.so libusmq_waits.so; do \
+		install "$$(ls -t target/dev/debug/build/usmq-*/out/$$layer | head -1)" "$(PACKAGE)/lib/$$layer"; done
 
 # With 1, symbols of a newer glibc or compiler than the tag allows are replaced (build/manylinux.cc); 0 where those here
 # are old enough.

@@ -4,8 +4,8 @@
 mod application;
 #[path = "build/discover.rs"]
 mod discover;
-#[path = "build/emulator.rs"]
-mod emulator;
+#[path = "build/layers.rs"]
+mod layers;
 #[path = "build/manylinux.rs"]
 mod manylinux;
 #[path = "build/wheels.rs"]
@@ -16,7 +16,7 @@ use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
 use std::path::Path;
 use wheels::WHEELS;
 
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "device",
     "context",
     "queue",
@@ -25,6 +25,7 @@ const SOURCES: [&str; 11] = [
     "usm",
     "pool",
     "kernel",
+    "bound_launch",
     "graph",
     "opencl",
     "emulation",
@@ -96,14 +97,14 @@ fn build_with(sycl: &Sycl) {
     } else {
         build.define("SYCL_DISABLE_FSYCL_SYCLHPP_WARNING", None);
     }
-    build.files(SOURCES.iter().map(|name| format!("cpp/{name}.cc"))).file(emulator::settings());
+    build.files(SOURCES.iter().map(|name| format!("cpp/{name}.cc"))).file(layers::emulator_settings());
     if is_set("USMQ_FAULTS") {
         println!("cargo:warning=usmq is built with fault injection (USMQ_FAULTS): for its own tests only");
         println!("cargo:rustc-cfg=usmq_faults");
         build.define("USMQ_FAULTS", None).file("cpp/faults.cc");
     }
     build.compile("usmq_shim");
-    emulator::build(sycl);
+    layers::build(sycl);
     link(sycl);
     watch(sycl);
 }

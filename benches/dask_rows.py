@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import runpy
 import sys
@@ -71,6 +72,12 @@ def task(client: Client, side: str, count: int) -> float:
     return (time.perf_counter() - begin) / count
 
 
+def pin(core: int) -> None:
+    """Let all threads of this process, and those that they start, run on one core only."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), {core})
+
+
 class Flights:
     """Return the example and its data."""
 
@@ -90,15 +97,15 @@ class Flights:
 
 
 class LargeFlights:
-    """The same computation on more rows, on workers whose devices have one core each.
+    """The same computation on more rows, on workers that have one core each.
 
     The rows are on the workers before the time begins, and the first computation does not count, so
-    that neither the upload nor the builds of kernels do. A device of one core is a sub-device, the
-    same for each number of workers: a device of all cores would leave a second worker nothing to
-    compute on.
+    that neither the upload nor the builds of kernels do. Each worker is pinned to a core, as if it
+    were a machine of one core: the CPU driver computes on two cores even for a sub-device of one
+    compute unit, since the thread that waits computes, too.
     """
 
-    TIMES, PARTS = 16, 8
+    TIMES, PARTS = 32, 8
 
     def __init__(self) -> None:
         self.example = runpy.run_path(str(EXAMPLE))
@@ -107,11 +114,12 @@ class LargeFlights:
     def seconds(self, workers: int, count: int) -> float:
         """Return the seconds of a computation on so many workers."""
         with (
-            LocalUsmCluster(
-                n_workers=workers, sub_devices=1, parts=2, dashboard_address=":0"
-            ) as cluster,
+            LocalUsmCluster(n_workers=workers, dashboard_address=":0") as cluster,
             cluster.get_client() as client,
         ):
+            cores = sorted(os.sched_getaffinity(0))
+            for number, worker in enumerate(client.scheduler_info(n_workers=-1)["workers"]):
+                client.run(pin, cores[number % len(cores)], workers=[worker])
             rows = pa.concat_tables([self.flights.table] * self.TIMES)
             table = LogicalTable.from_arrow(rows, self.PARTS).wait()
             small = [

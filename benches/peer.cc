@@ -1,13 +1,23 @@
 // The plain C++ side of `make bench`: the same rows as rust.rs on the same libsycl, written by hand. Answers "row
 // side count" on stdin with nanoseconds per operation; see run.py. The argument is the kernel's file.
+#define CL_TARGET_OPENCL_VERSION 300
+#include <CL/cl.h>
 #include <chrono>
+#include <cstring>
+#include <dlfcn.h>
 #include <fstream>
 #include <functional>
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
 #include <string>
+#include <sycl/backend/opencl.hpp>
 #include <sycl/sycl.hpp>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -33,6 +43,60 @@ sycl::kernel_bundle<sycl::bundle_state::executable> build(const sycl::queue &que
   auto text = exp::create_kernel_bundle_from_source(queue.get_context(), exp::source_language::sycl, source);
   return exp::build(text, {queue.get_device()});
 }
+
+// A function of the OpenCL loader that libsycl has opened.
+template <typename Function> Function opencl(const char *name) {
+  static void *loader = dlopen("libOpenCL.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  auto *found = loader == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(loader, name));
+  if (found == nullptr) {
+    throw std::runtime_error(std::string("no ") + name);
+  }
+  return found;
+}
+
+// Launches of axpy without libsycl: a kernel of the driver, whose arguments are set once, on a queue of the driver.
+class DriverChain {
+public:
+  DriverChain(const sycl::queue &queue, const sycl::kernel &kernel, const void *x, void *y) {
+    constexpr auto backend = sycl::backend::opencl;
+    const cl_context context = sycl::get_native<backend>(queue.get_context());
+    const cl_device_id device = sycl::get_native<backend>(queue.get_device());
+    const cl_platform_id platform = sycl::get_native<backend>(queue.get_device().get_platform());
+    cl_int made[2];
+    queue_ = opencl<decltype(&clCreateCommandQueueWithProperties)>("clCreateCommandQueueWithProperties")(
+        context, device, nullptr, &made[0]);
+    kernel_ = opencl<decltype(&clCloneKernel)>("clCloneKernel")(sycl::get_native<backend>(kernel), &made[1]);
+    const auto set = opencl<decltype(&clSetKernelArg)>("clSetKernelArg");
+    const auto find =
+        opencl<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
+    const auto set_pointer =
+        reinterpret_cast<cl_int (*)(cl_kernel, cl_uint, const void *)>(find(platform, "clSetKernelArgMemPointerINTEL"));
+    const float factor = 2.0f;
+    if (made[0] != 0 || made[1] != 0 || set(kernel_, 0, sizeof factor, &factor) != 0 ||
+        set_pointer(kernel_, 1, x) != 0 || set_pointer(kernel_, 2, y) != 0 ||
+        set(kernel_, 3, sizeof kItems, &kItems) != 0) {
+      throw std::runtime_error("the driver refuses the kernel");
+    }
+  }
+  DriverChain(const DriverChain &) = delete;
+  ~DriverChain() {
+    opencl<decltype(&clReleaseKernel)>("clReleaseKernel")(kernel_);
+    opencl<decltype(&clReleaseCommandQueue)>("clReleaseCommandQueue")(queue_);
+  }
+
+  void run(std::size_t launches) const {
+    for (std::size_t i = 0; i < launches; ++i) {
+      enqueue_(queue_, kernel_, 1, nullptr, &kItems, nullptr, 0, nullptr, nullptr);
+    }
+    finish_(queue_);
+  }
+
+private:
+  cl_command_queue queue_ = nullptr;
+  cl_kernel kernel_ = nullptr;
+  decltype(&clEnqueueNDRangeKernel) enqueue_ = opencl<decltype(&clEnqueueNDRangeKernel)>("clEnqueueNDRangeKernel");
+  decltype(&clFinish) finish_ = opencl<decltype(&clFinish)>("clFinish");
+};
 
 class Peer {
 public:
@@ -62,6 +126,15 @@ public:
       return time(count / kLaunches, [&] { launch_many(); }) / kLaunches;
     };
     rows_["rust.long_kernel"] = [this](std::size_t count) { return time(count, [&] { launch_long().wait(); }); };
+    rows_["cpp.launch_wait"] = rows_["rust.launch_wait"];
+    rows_["cpp.launch_async"] = rows_["rust.launch_throughput"];
+    rows_["cpp.driver_chain10"] = [this](std::size_t count) {
+      const DriverChain chain(queue_, axpy_, x_, y_);
+      return time(count, [&] { chain.run(kChain); });
+    };
+    rows_["cpp.thread"] = [this](std::size_t count) { return threads({&queue_}, count); };
+    rows_["cpp.threads"] = [this](std::size_t count) { return threads({&queue_, &other_}, count); };
+    rows_["cpp.host_copy"] = [this](std::size_t count) { return host_copy(count); };
     rows_["profile.off_wait"] = rows_["rust.launch_wait"];
     rows_["profile.off_throughput"] = rows_["rust.launch_throughput"];
     rows_["py.small_program_cpp"] = [this](std::size_t count) { return time(count, [&] { small_program(); }); };
@@ -84,6 +157,7 @@ public:
   ~Peer() {
     sycl::free(x_, queue_);
     sycl::free(y_, queue_);
+    sycl::free(warm_, queue_);
   }
 
   double round(const std::string &row, std::size_t count) const { return rows_.at(row)(count); }
@@ -101,10 +175,12 @@ private:
     return elapsed.count() / static_cast<double>(count);
   }
 
-  void set_launch(sycl::handler &handler) {
+  void set_launch(sycl::handler &handler) { set_launch(handler, x_, y_); }
+
+  void set_launch(sycl::handler &handler, const void *x, void *y) {
     handler.set_arg(0, 2.0f);
-    handler.set_arg(1, x_);
-    handler.set_arg(2, y_);
+    handler.set_arg(1, x);
+    handler.set_arg(2, y);
     handler.set_arg(3, kItems);
     handler.parallel_for(sycl::range<1>(kItems), axpy_);
   }
@@ -136,13 +212,7 @@ private:
     std::vector<float> result(kItems);
     queue_.fill(x, 1.0f, kItems);
     for (int i = 0; i < 2; ++i) {
-      queue_.submit([&](sycl::handler &handler) {
-        handler.set_arg(0, 2.0f);
-        handler.set_arg(1, x);
-        handler.set_arg(2, y);
-        handler.set_arg(3, kItems);
-        handler.parallel_for(sycl::range<1>(kItems), axpy_);
-      });
+      queue_.submit([&](sycl::handler &handler) { set_launch(handler, x, y); });
     }
     queue_.memcpy(result.data(), y, bytes).wait();
     sycl::free(x, queue_);
@@ -164,6 +234,40 @@ private:
     queue_.wait();
   }
 
+  // As rust.threads, but with a wait for each launch: plain C++ must not free memory that a kernel uses.
+  double threads(const std::vector<sycl::queue *> &queues, std::size_t count) {
+    std::vector<double> times(queues.size());
+    std::vector<std::thread> running;
+    for (std::size_t i = 0; i < queues.size(); ++i) {
+      running.emplace_back([&, i] {
+        times[i] = time(count, [&] {
+          auto *x = sycl::malloc_device<float>(kItems, *queues[i]);
+          queues[i]->submit([&](sycl::handler &handler) { set_launch(handler, x, x); }).wait();
+          sycl::free(x, *queues[i]);
+        });
+      });
+    }
+    for (auto &thread : running) {
+      thread.join();
+    }
+    return std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+  }
+
+  // Copies a GiB into warm host USM, half of it in each of two threads.
+  double host_copy(std::size_t count) {
+    constexpr std::size_t half = std::size_t{1} << 29;
+    if (!plain_) {
+      plain_ = std::make_unique<char[]>(2 * half);
+      warm_ = sycl::malloc_host<char>(2 * half, queue_);
+      std::memset(plain_.get(), 1, 2 * half);
+    }
+    return time(count, [&] {
+      std::thread first([&] { std::memcpy(warm_, plain_.get(), half); });
+      std::memcpy(warm_ + half, plain_.get() + half, half);
+      first.join();
+    });
+  }
+
   // Each copy reads the result of the previous one, on the other queue.
   void chain() {
     auto last = queue_.memcpy(y_, x_, kSmall);
@@ -176,7 +280,8 @@ private:
   sycl::queue queue_, other_;
   sycl::kernel_bundle<sycl::bundle_state::executable> bundle_;
   sycl::kernel axpy_, spin_;
-  char *x_, *y_;
+  char *x_, *y_, *warm_ = nullptr;
+  std::unique_ptr<char[]> plain_;
   std::map<std::string, std::function<double(std::size_t)>> rows_;
 };
 

@@ -61,6 +61,7 @@ class Row:
     peer: str = "python"
     rounds: int = 1000  # at most
     not_compared: str = ""  # the reason why `--guard` does not compare the ratio
+    peer_row: str = ""  # the row whose peer it is compared with, if that is another one
 
 
 def rows() -> list[Row]:
@@ -96,6 +97,11 @@ def rows() -> list[Row]:
 
     def task(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
         return Row(name, unit, count, target, peer_name, "task", "task")
+
+    def cpp(name: str, unit: str, count: int, peer_name: str, peer: str, peer_row: str) -> Row:
+        """Return a row in which plain C++ takes the place of usmq."""
+        most, of = 1000, "no code of usmq"
+        return Row(f"cpp.{name}", unit, count, None, peer_name, "cpp", peer, most, of, peer_row)
 
     processes = "several processes share the cores"
     free = "C++ malloc_device + free"
@@ -172,8 +178,13 @@ def rows() -> list[Row]:
         dask("transfer", "ms", 1, 0.2, "256 MiB of numpy between two workers"),
         dask("task", "us", 500, 1.02, "a task of the same graph on numpy"),
         dask("flights", "ms", 1, None, "1 worker, 2 here"),
-        dask("flights_large2", "ms", 3, 0.9, "1 worker of one core, 2 here; 16 times the rows"),
-        dask("flights_large4", "ms", 3, None, "1 worker of one core, 4 here; 16 times the rows"),
+        dask("flights_large2", "ms", 3, 0.9, "1 worker on 1 core, 2 on 2 here; 32 times the rows"),
+        dask("flights_large4", "ms", 3, None, "1 worker on 1 core, 4 on 2; 32 times the rows"),
+        cpp("launch_wait", "us", 500, "dpctl submit, in-order", "python", "py.launch_wait"),
+        cpp("launch_async", "us", 2000, "dpctl submit_async", "python", "py.launch_throughput"),
+        cpp("driver_chain10", "us", 500, "by libsycl", "cpp", "replay.rust_chain10"),
+        cpp("threads", "us", 500, "2 threads against 1", "cpp", "cpp.thread"),
+        cpp("host_copy", "ms", 1, "numpy.copyto, 1 GiB", "arrow", "arrow.host_to_usm"),
     ]
 
 
@@ -199,7 +210,8 @@ class Program:
     def ask(self, row: Row, side: str) -> float:
         """Return nanoseconds per operation of one round."""
         assert self.child.stdin is not None
-        print(row.name, side, row.count, file=self.child.stdin, flush=True)
+        name = row.peer_row if side == "peer" and row.peer_row else row.name
+        print(name, side, row.count, file=self.child.stdin, flush=True)
         return float(self.read())
 
     def stop(self) -> None:

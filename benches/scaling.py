@@ -17,10 +17,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import usmq
 from distributed import Client
 from usmq._flights import data_folder, load
@@ -33,25 +35,30 @@ import scaling_model as model
 
 TASKS = 400
 MIB = 2**20
+# The bytes of a transfer whose time counts per byte: a small one varies by milliseconds.
+SENT = 512 * MIB
+# The factor of the rows from which the cost of a row is computed.
+MORE = 16
 # A load average above this disturbs the measurements.
 QUIET = 1.5
 # The largest factor between a measured and a simulated time.
 AGREEMENT = 2.0
 ROWS = 336_776
-# The costs on the page, of 2026-11-20. The heartbeat was not measured then.
+# The costs on the page, of 2026-11-25: the means of two runs.
 PUBLISHED = model.Costs(
-    task=2.5e-3,
-    heartbeat=0.0,
-    upload_byte=1 / 59e6,
-    transfer=16e-3,
-    transfer_byte=1 / (1.8 * 2**30),
-    row={"map": 12e-3 / ROWS, "reduce": 24.5e-3 / ROWS, "group": 86e-3 / ROWS},
+    task=1.655e-3,
+    heartbeat=3.7e-3,
+    upload_byte=1.0e-9,
+    transfer=8.7e-3,
+    transfer_byte=0.076e-9,
+    row={"map": 1.85e-9, "reduce": 9.15e-9, "group": 32.6e-9},
+    call={"upload": 13.2e-3, "map": 0.795e-3, "reduce": 1.5e-3, "group": 4.72e-3},
 )
-# The measured seconds on the page: the means of two runs.
+# The measured seconds on the page: the means of the same runs.
 MEASURED = {
-    1: {"upload": 0.2055, "map": 0.0565, "reduce": 0.046, "group": 0.1205},
-    2: {"upload": 0.1885, "map": 0.0895, "reduce": 0.073, "group": 0.1385},
-    4: {"upload": 0.1745, "map": 0.0885, "reduce": 0.072, "group": 0.1405},
+    1: {"upload": 0.1283, "map": 0.0335, "reduce": 0.03, "group": 0.0653},
+    2: {"upload": 0.1136, "map": 0.0381, "reduce": 0.031, "group": 0.0598},
+    4: {"upload": 0.1202, "map": 0.0467, "reduce": 0.0366, "group": 0.0731},
 }
 
 
@@ -120,14 +127,16 @@ def transfer(client: Client, nbytes: int) -> float:
         return time.perf_counter() - start
 
     run()
-    return statistics.median(run() for _ in range(5))
+    return statistics.median(run() for _ in range(9))
 
 
-def phases(client: Client, flights: Any, parts: int) -> dict[str, float]:
-    """Return the seconds of each phase of the flights, when kernels are built."""
+def phases(client: Client, flights: Any, parts: int, times: int = 1) -> dict[str, float]:
+    """Return the seconds of each phase of so many times the flights, when kernels are built."""
+    rows = pa.concat_tables([flights.table] * times)
     airports = usmq.from_arrow(flights.airports.select(["lat", "lon"]))
     airport_of = [usmq.from_arrow(flights.airport_of(name)) for name in ("origin", "dest")]
-    small = client.scatter([airports, *airport_of], broadcast=True)
+    # With `hash`, the same data gets the key of a call before, which the scheduler is releasing.
+    small = client.scatter([airports, *airport_of], broadcast=True, hash=False)
     took: dict[str, list[float]] = {"upload": [], "map": [], "reduce": [], "group": []}
 
     def phase(name: str, work: Callable[[], Any]) -> Any:
@@ -139,7 +148,7 @@ def phases(client: Client, flights: Any, parts: int) -> dict[str, float]:
     carriers = len(flights.dictionary("carrier"))
 
     def once() -> None:
-        whole = phase("upload", lambda: LogicalTable.from_arrow(flights.table, parts).wait())
+        whole = phase("upload", lambda: LogicalTable.from_arrow(rows, parts).wait())
         table = phase("map", lambda: whole.map_partitions(flights_dask.with_miles, *small).wait())
         phase("reduce", lambda: table.reduce(flights_dask.errors, sum, carriers).result())
         phase("group", lambda: table.group_by("carrier").aggregate(flights_dask.DELAYS).wait())
@@ -165,25 +174,38 @@ def per_heartbeat(idle: dict[int, float]) -> float:
 
 
 def costs_of(
-    client: Client, found: dict[str, float], heartbeat: float, rows: int, nbytes: int, parts: int
+    client: Client,
+    found: dict[str, float],
+    larger: dict[str, float],
+    heartbeat: float,
+    rows: int,
+    nbytes: int,
+    parts: int,
 ) -> model.Costs:
-    """Return the costs of the model, from two workers and the phases on one."""
+    """Return the costs of the model, from two workers and the phases of two sizes on one."""
     task, messages_each = per_task(client)
-    small, large = transfer(client, 8), transfer(client, 64 * MIB)
-    print(f"task: {task * 1e3:.2f} ms, {messages_each:.1f} messages")
-    rate = 64 * MIB / (large - small)
-    print(f"transfer: {small * 1e3:.1f} ms for nothing, then {rate / MIB:.0f} MiB/s")
-    print(f"heartbeat: {heartbeat * 1e3:.2f} ms")
-    graph = model.flights(PUBLISHED, rows, parts, upload=True)
+    small, large = transfer(client, 8), transfer(client, SENT)
+    per_byte = max(large - small, 0.0) / SENT
+    row = {name: max(larger[name] - found[name], 0.0) / (MORE - 1) / rows for name in found}
+    graph = model.flights(replace(PUBLISHED, row={}, call={}), rows, parts, upload=True)
     count = {name: sum(each.phase == name for each in graph) for name in model.PHASES}
-    left = {name: max(found[name] - count[name] * task, 0.0) for name in model.PHASES}
+    call = {
+        name: max(found[name] - count[name] * task - rows * row[name], 0.0) / parts
+        for name in model.PHASES
+    }
+    print(f"task: {task * 1e3:.2f} ms of the scheduler, {messages_each:.1f} messages")
+    for name in model.PHASES:
+        print(f"{name}: {call[name] * 1e3:.2f} ms for a part, {row[name] * 1e9:.1f} ns for a row")
+    print(f"transfer: {small * 1e3:.1f} ms, {per_byte * 1e9:.3f} ns for a byte")
+    print(f"heartbeat: {heartbeat * 1e3:.2f} ms")
     return model.Costs(
         task=task,
         heartbeat=heartbeat,
-        upload_byte=left["upload"] / nbytes,
+        upload_byte=row["upload"] * rows / nbytes,
         transfer=small,
-        transfer_byte=1 / rate,
-        row={name: left[name] / rows for name in model.PHASES[1:]},
+        transfer_byte=per_byte,
+        row={name: row[name] for name in model.PHASES[1:]},
+        call=call,
         row_bytes=nbytes / rows,
     )
 
@@ -254,6 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{rows:,} rows, {nbytes:,} bytes, {given.parts} partitions")
     measured: dict[int, dict[str, float]] = {}
     idle: dict[int, float] = {}
+    larger: dict[str, float] = {}
     for workers in given.workers:
         with (
             LocalUsmCluster(n_workers=workers, dashboard_address=":0") as cluster,
@@ -261,6 +284,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             found = measured[workers] = phases(client, flights, given.parts)
             moved = sum(client.run(flights_dask.copied).values())
+            if workers == 1:
+                larger = phases(client, flights, given.parts, MORE)
             idle[workers] = idle_load()
         text = "  ".join(f"{name} {took * 1e3:7.1f} ms" for name, took in found.items())
         total = sum(found.values())
@@ -269,7 +294,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         LocalUsmCluster(n_workers=2, dashboard_address=":0") as cluster,
         cluster.get_client() as client,
     ):
-        costs = costs_of(client, measured[1], per_heartbeat(idle), rows, nbytes, given.parts)
+        beat = per_heartbeat(idle)
+        costs = costs_of(client, measured[1], larger, beat, rows, nbytes, given.parts)
     print()
     agrees = compare(costs, measured, rows, given.parts)
     grow(costs)

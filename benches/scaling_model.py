@@ -33,6 +33,8 @@ class Costs:
     transfer_byte: float
     # The time of a device for a row in each phase.
     row: dict[str, float]
+    # The time of a worker for a task in each phase that does not depend on its rows.
+    call: dict[str, float] = field(default_factory=dict)
     row_bytes: float = 28.0
     # The bytes of a partial result.
     partial_bytes: float = 4096.0
@@ -87,7 +89,7 @@ def flights(costs: Costs, rows: int, parts: int, *, upload: bool) -> list[Task]:
     tasks: list[Task] = []
 
     def add(phase: str, needs: tuple[int, ...], rows: float, nbytes: float, sent: float = 0) -> int:
-        seconds = rows * costs.row.get(phase, 0.0)
+        seconds = rows * costs.row.get(phase, 0.0) + (costs.call.get(phase, 0.0) if rows else 0.0)
         tasks.append(Task(phase, needs, seconds, nbytes, sent))
         return len(tasks) - 1
 
@@ -100,7 +102,8 @@ def flights(costs: Costs, rows: int, parts: int, *, upload: bool) -> list[Task]:
         return add(phase, tuple(found), 0, costs.partial_bytes)
 
     size = each * costs.row_bytes
-    whole = [add("upload", (), 0, size, size if upload else 0.0) for _ in range(parts)]
+    sent = size if upload else 0.0
+    whole = [add("upload", (), each if upload else 0, size, sent) for _ in range(parts)]
     mapped = [add("map", (part,), each, size) for part in whole]
     schema = add("map", (mapped[0],), 0, 1000)
     checked = [add("map", (part, schema), 0, size) for part in mapped[1:]]

@@ -1,5 +1,5 @@
 // Lists of commands that are submitted again with other pointers, and SYCL graphs made from them.
-#include "usmq/src/ffi.rs.h"
+#include "bound_launch.h"
 
 #include <numeric>
 #include <optional>
@@ -23,6 +23,8 @@ struct CommandList::Command {
   std::vector<std::uint32_t> after;
   // Whether it comes after no other command of the list.
   bool is_first = false;
+  // The launch with bound arguments, if only the next command of its in-order queue comes after it.
+  std::unique_ptr<BoundLaunch> bound;
 };
 
 CommandList::CommandList() = default;
@@ -58,19 +60,43 @@ void list_add(CommandList &list, const Queue &queue, const PlainCommand &plain, 
   add(list, std::move(command), place);
 }
 
-void list_end(CommandList &list, rust::Slice<const std::uint32_t> ends) {
+std::uint32_t list_end(CommandList &list, rust::Slice<const std::uint32_t> ends, bool bind) {
   list.ends.assign(ends.begin(), ends.end());
   list.has_names = list.has_names || !ends.empty();
+  if (!bind || list.commands.empty()) {
+    return 0;
+  }
+  std::vector<bool> is_named(list.commands.size());
+  is_named.back() = true; // by the event of a submission
+  for (const std::uint32_t end : ends) {
+    is_named.at(end) = true;
+  }
+  for (const auto &command : list.commands) {
+    for (const std::uint32_t earlier : command.after) {
+      is_named.at(earlier) = true;
+    }
+  }
+  std::uint32_t bound = 0;
+  for (std::size_t i = 0; i < list.commands.size(); ++i) {
+    auto &command = list.commands[i];
+    if (command.kernel && command.after.empty() && !is_named[i] && command.queue.handle.is_in_order()) {
+      command.bound =
+          BoundLaunch::bind(command.queue, *command.kernel, command.extents, {command.args.data(), command.args.size()},
+                            {command.more.data(), command.more.size()});
+      bound += command.bound != nullptr ? 1 : 0;
+    }
+  }
+  return bound;
 }
 
 namespace {
 
-using Pointers = rust::Slice<const std::size_t>;
-
-void *pointer(Pointers pointers, std::size_t number) { return reinterpret_cast<void *>(pointers[number]); }
+void *pointer(const Pointers &pointers, std::size_t number) {
+  return reinterpret_cast<void *>(pointers.addresses[number]);
+}
 
 // Adds the work of a command to a command group, of a queue or of a node.
-void set_work(sycl::handler &handler, const CommandList::Command &command, Pointers pointers) {
+void set_work(sycl::handler &handler, const CommandList::Command &command, const Pointers &pointers) {
   const PlainCommand &plain = command.plain;
   switch (plain.kind) {
   case CommandKind::Launch: {
@@ -98,10 +124,9 @@ void set_work(sycl::handler &handler, const CommandList::Command &command, Point
 }
 
 // The command group of a command.
-auto group(const CommandList::Command &command, Pointers pointers, const std::vector<Event> &events,
+auto group(const CommandList::Command &command, const Pointers &pointers, const std::vector<Event> &events,
            rust::Slice<const std::size_t> after) {
-  USMQ_FAULT_POINT("list_submit (a command)");
-  return [&command, &events, pointers, after](sycl::handler &handler) {
+  return [&command, &events, &pointers, after](sycl::handler &handler) {
     if (command.is_first) {
       for (const std::size_t address : after) {
         handler.depends_on(*reinterpret_cast<const Event *>(address));
@@ -129,14 +154,16 @@ Event join(const CommandList &list, const std::vector<Event> &events, const Numb
 
 // An event that completes after the first `sent` commands of a list that failed. Without it, the caller could free
 // memory that they use. They may follow a host task of another library, so this does not wait for them if it need not.
-Event after_failure(const CommandList &list, const std::vector<Event> &events, std::size_t sent, const Event &last) {
+Event after_failure(const CommandList &list, std::vector<Event> events, std::size_t sent, const Event &last) {
   try {
-    if (!list.has_names) {
-      return last;
+    for (std::size_t i = 0; i < sent; ++i) {
+      if (const auto &command = list.commands[i]; command.bound) { // which has no event
+        events.push_back(command.queue.handle.submit([](sycl::handler &handler) { handler.ext_oneapi_barrier(); }));
+      }
     }
-    std::vector<std::size_t> all(sent);
+    std::vector<std::size_t> all(events.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
-    return join(list, events, all, last);
+    return all.empty() ? last : join(list, events, all, last);
   } catch (...) {
     for (std::size_t i = 0; i < sent; ++i) {
       try {
@@ -151,8 +178,8 @@ Event after_failure(const CommandList &list, const std::vector<Event> &events, s
 
 } // namespace
 
-std::unique_ptr<Event> list_submit(const CommandList &list, Pointers pointers, rust::Slice<const std::size_t> after,
-                                   rust::String &failure) {
+std::unique_ptr<Event> list_submit(const CommandList &list, const Pointers &pointers,
+                                   rust::Slice<const std::size_t> after, bool use_bound, rust::String &failure) {
   // A chain on one in-order queue names no event but the last. Commands without events were slower on a quiet machine.
   std::vector<Event> events(list.has_names ? list.commands.size() : 0);
   Event last;
@@ -160,6 +187,11 @@ std::unique_ptr<Event> list_submit(const CommandList &list, Pointers pointers, r
   try {
     for (; sent < list.commands.size(); ++sent) {
       const auto &command = list.commands[sent];
+      USMQ_FAULT_POINT("list_submit (a command)");
+      if (use_bound && command.bound && !(command.is_first && !after.empty())) {
+        command.bound->enqueue(pointers.addresses, pointers.are_recorded);
+        continue;
+      }
       last = command.queue.handle.submit(group(command, pointers, events, after));
       if (list.has_names) {
         events[sent] = last;
@@ -171,7 +203,7 @@ std::unique_ptr<Event> list_submit(const CommandList &list, Pointers pointers, r
       throw;
     }
     failure = describe(std::current_exception());
-    return std::make_unique<Event>(after_failure(list, events, sent, last));
+    return std::make_unique<Event>(after_failure(list, std::move(events), sent, last));
   }
 }
 
@@ -183,7 +215,7 @@ SyclGraph::SyclGraph(std::unique_ptr<Executable> made) : executable(std::move(ma
 SyclGraph::~SyclGraph() = default;
 
 std::unique_ptr<SyclGraph> graph_new(const CommandList &list, const Context &context, const Device &device,
-                                     Pointers pointers, rust::Slice<const std::uint32_t> edges) {
+                                     const Pointers &pointers, rust::Slice<const std::uint32_t> edges) {
   exp::command_graph<exp::graph_state::modifiable> graph(context, device, {exp::property::graph::no_cycle_check{}});
   std::vector<exp::node> nodes;
   nodes.reserve(list.commands.size());

@@ -54,7 +54,7 @@ std::unique_ptr<Kernel> bundle_kernel(const Bundle &bundle, rust::Str name) {
   if (!handle.ext_oneapi_has_kernel(kernel_name)) {
     return nullptr;
   }
-  return std::make_unique<Kernel>(handle.ext_oneapi_get_kernel(kernel_name));
+  return std::make_unique<Kernel>(Kernel{handle.ext_oneapi_get_kernel(kernel_name), nullptr});
 }
 
 } // namespace usmq

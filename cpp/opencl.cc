@@ -60,7 +60,13 @@ void read_binary(cl_program program, cl_device_id device, rust::Vec<std::uint8_t
   }
 }
 
-// `binary` gets the built program, which cannot be asked of the kernel: the driver keeps it, but not its handle.
+std::shared_ptr<_cl_program> retained(cl_program program) {
+  static const auto release = opencl_entry<decltype(&clReleaseProgram)>("clReleaseProgram");
+  opencl_check(opencl_entry<decltype(&clRetainProgram)>("clRetainProgram")(program), "clRetainProgram");
+  return {program, release};
+}
+
+// `binary` gets the built program.
 std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_program program, const std::string &name,
                               const std::string &options, rust::Vec<std::uint8_t> &binary) {
   const cl_int status = opencl_entry<decltype(&clBuildProgram)>("clBuildProgram")(program, 1, &native.device.object,
@@ -81,8 +87,9 @@ std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_p
     binary.clear(); // The kernel works without it.
   }
   USMQ_FAULT_POINT("sycl::make_kernel");
-  // make_kernel retains the kernel, and the kernel its program.
-  return std::make_unique<Kernel>(sycl::make_kernel<sycl::backend::opencl>(kernel.object, context));
+  // make_kernel retains the kernel.
+  return std::make_unique<Kernel>(
+      Kernel{sycl::make_kernel<sycl::backend::opencl>(kernel.object, context), retained(program)});
 }
 
 // The compiler takes all options in one line.
@@ -140,20 +147,6 @@ void set_zeros(cl_kernel kernel, rust::Slice<const KernelArg> args) {
   }
 }
 
-// As the kernel, of the same program.
-void create_again(cl_kernel kernel, Owned<cl_kernel> &copy) {
-  const auto info = opencl_entry<decltype(&clGetKernelInfo)>("clGetKernelInfo");
-  cl_program program = nullptr;
-  opencl_check(info(kernel, CL_KERNEL_PROGRAM, sizeof(cl_program), &program, nullptr), "clGetKernelInfo");
-  std::size_t size = 0;
-  opencl_check(info(kernel, CL_KERNEL_FUNCTION_NAME, 0, nullptr, &size), "clGetKernelInfo");
-  std::string name(size, '\0');
-  opencl_check(info(kernel, CL_KERNEL_FUNCTION_NAME, size, name.data(), nullptr), "clGetKernelInfo");
-  cl_int error = CL_SUCCESS;
-  copy.object = opencl_entry<decltype(&clCreateKernel)>("clCreateKernel")(program, name.c_str(), &error);
-  opencl_check(error, "clCreateKernel");
-}
-
 } // namespace
 
 void *opencl_extension_address(const sycl::platform &platform, const char *name) {
@@ -177,6 +170,30 @@ void *opencl_extension_address(const sycl::platform &platform, const char *name)
   return address;
 }
 
+void opencl_create_again(cl_kernel kernel, Owned<cl_kernel> &copy) {
+  const auto info = opencl_entry<decltype(&clGetKernelInfo)>("clGetKernelInfo");
+  cl_program program = nullptr;
+  opencl_check(info(kernel, CL_KERNEL_PROGRAM, sizeof(cl_program), &program, nullptr), "clGetKernelInfo");
+  std::size_t size = 0;
+  opencl_check(info(kernel, CL_KERNEL_FUNCTION_NAME, 0, nullptr, &size), "clGetKernelInfo");
+  std::string name(size, '\0');
+  opencl_check(info(kernel, CL_KERNEL_FUNCTION_NAME, size, name.data(), nullptr), "clGetKernelInfo");
+  cl_int error = CL_SUCCESS;
+  copy.object = opencl_entry<decltype(&clCreateKernel)>("clCreateKernel")(program, name.c_str(), &error);
+  opencl_check(error, "clCreateKernel");
+}
+
+std::array<std::size_t, 3> opencl_required_group(cl_kernel kernel, const Queue &queue) {
+  Owned<cl_device_id> device("clReleaseDevice");
+  device.object = sycl::get_native<sycl::backend::opencl>(queue.handle.get_device());
+  std::array<std::size_t, 3> required{};
+  const auto info = opencl_entry<decltype(&clGetKernelWorkGroupInfo)>("clGetKernelWorkGroupInfo");
+  opencl_check(
+      info(kernel, device.object, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof(required), required.data(), nullptr),
+      "clGetKernelWorkGroupInfo");
+  return required;
+}
+
 void queue_flush(const Queue &queue) {
   static const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
   Owned<cl_command_queue> native("clReleaseCommandQueue");
@@ -186,13 +203,13 @@ void queue_flush(const Queue &queue) {
 
 rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel, bool ask_driver) {
   rust::Vec<std::uint32_t> slots;
-  const std::uint32_t count = kernel.get_info<sycl::info::kernel::num_args>();
+  const std::uint32_t count = kernel.handle.get_info<sycl::info::kernel::num_args>();
   for (std::uint32_t i = 0; i < count; ++i) {
     slots.push_back(0);
   }
   if (ask_driver) {
     Owned<cl_kernel> native("clReleaseKernel");
-    native.object = sycl::get_native<sycl::backend::opencl>(kernel);
+    native.object = sycl::get_native<sycl::backend::opencl>(kernel.handle);
     ask(native.object, slots);
   }
   return slots;
@@ -208,17 +225,19 @@ std::array<std::size_t, 3> kernel_work_group(const Kernel &kernel, const Queue &
   Owned<cl_command_queue> on("clReleaseCommandQueue");
   on.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it
   Owned<cl_kernel> original("clReleaseKernel");
-  original.object = sycl::get_native<sycl::backend::opencl>(kernel);
-  Owned<cl_kernel> copy("clReleaseKernel");
-  create_again(original.object, copy);
-  set_zeros(copy.object, args);
+  original.object = sycl::get_native<sycl::backend::opencl>(kernel.handle);
   // OpenCL's first dimension varies fastest, SYCL's last.
   const std::size_t dimensions = extents.dimensions;
-  std::array<std::size_t, 3> global{};
-  std::array<std::size_t, 3> suggested{};
-  std::reverse_copy(extents.global.begin(), extents.global.begin() + dimensions, global.begin());
-  opencl_check(suggest(on.object, copy.object, extents.dimensions, nullptr, global.data(), suggested.data()),
-               "clGetKernelSuggestedLocalWorkSizeKHR");
+  std::array<std::size_t, 3> suggested = opencl_required_group(original.object, queue);
+  if (suggested[0] == 0) { // the driver's suggestion ignores a required size
+    Owned<cl_kernel> copy("clReleaseKernel");
+    opencl_create_again(original.object, copy);
+    set_zeros(copy.object, args);
+    std::array<std::size_t, 3> global{};
+    std::reverse_copy(extents.global.begin(), extents.global.begin() + dimensions, global.begin());
+    opencl_check(suggest(on.object, copy.object, extents.dimensions, nullptr, global.data(), suggested.data()),
+                 "clGetKernelSuggestedLocalWorkSizeKHR");
+  }
   std::array<std::size_t, 3> local{1, 1, 1};
   std::reverse_copy(suggested.begin(), suggested.begin() + dimensions, local.begin());
   return local;
@@ -273,8 +292,8 @@ std::unique_ptr<Kernel> kernel_from_binary(const Context &context, const Device 
 rust::Vec<std::uint8_t> kernel_binary(const Kernel &kernel, const Context &context, const Device &device) {
   const Native native(context, device);
   Owned<cl_kernel> driver_kernel("clReleaseKernel");
-  driver_kernel.object = sycl::get_native<sycl::backend::opencl>(kernel);
-  cl_program program = nullptr; // which the bundle of the kernel keeps
+  driver_kernel.object = sycl::get_native<sycl::backend::opencl>(kernel.handle);
+  cl_program program = nullptr; // which the kernel or its bundle keeps
   opencl_check(opencl_entry<decltype(&clGetKernelInfo)>("clGetKernelInfo")(driver_kernel.object, CL_KERNEL_PROGRAM,
                                                                            sizeof(program), &program, nullptr),
                "clGetKernelInfo");

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "faults.h"
+#include "shim.h"
 
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
+#include <array>
 #include <atomic>
 #include <dlfcn.h>
 #include <string>
@@ -62,6 +64,12 @@ private:
 
   Release release_;
 };
+
+// Creates a kernel as `kernel`, of the same program, whose arguments are unset.
+void opencl_create_again(cl_kernel kernel, Owned<cl_kernel> &copy);
+
+// The work-group size that the source of a kernel requires, in OpenCL's order of dimensions; zeros if none.
+std::array<std::size_t, 3> opencl_required_group(cl_kernel kernel, const Queue &queue);
 
 inline void opencl_check(cl_int status, const char *what) {
   if (status != CL_SUCCESS) {

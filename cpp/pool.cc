@@ -181,8 +181,6 @@ std::unique_ptr<UsmBudget> budget_new() { return std::make_unique<UsmBudget>(); 
 
 void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept { budget.limit.store(bytes); }
 
-std::uint64_t budget_limit(const UsmBudget &budget) noexcept { return budget.limit.load(); }
-
 BudgetStats budget_stats(const UsmBudget &budget) noexcept {
   BudgetStats stats;
   stats.reserved = budget.taken.load();

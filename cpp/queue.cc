@@ -256,6 +256,10 @@ void set_local(sycl::handler &handler, int index, const KernelArg &arg, const st
 
 } // namespace
 
+const std::uint8_t *value_of(const KernelArg &arg, rust::Slice<const std::uint8_t> more) {
+  return arg.value <= arg.bytes.size() ? arg.bytes.data() : more.data() + arg.more;
+}
+
 void set_arg(sycl::handler &handler, int index, const KernelArg &arg, rust::Slice<const std::uint8_t> more) {
   namespace exp = sycl::ext::oneapi::experimental;
   switch (arg.kind) {
@@ -270,9 +274,7 @@ void set_arg(sycl::handler &handler, int index, const KernelArg &arg, rust::Slic
     return set_local(handler, index, arg, more.data() + arg.more);
   default:
     // The handler copies the bytes.
-    return handler.set_arg(
-        index,
-        exp::raw_kernel_arg(arg.value <= arg.bytes.size() ? arg.bytes.data() : more.data() + arg.more, arg.value));
+    return handler.set_arg(index, exp::raw_kernel_arg(value_of(arg, more), arg.value));
   }
 }
 
@@ -281,9 +283,9 @@ namespace {
 template <int N> void start(sycl::handler &handler, const Kernel &kernel, const Extents &extents) {
   const auto global = range_of<N>(extents.global);
   if (extents.local[0] == 0) {
-    handler.parallel_for(global, kernel);
+    handler.parallel_for(global, kernel.handle);
   } else {
-    handler.parallel_for(sycl::nd_range<N>(global, range_of<N>(extents.local)), kernel);
+    handler.parallel_for(sycl::nd_range<N>(global, range_of<N>(extents.local)), kernel.handle);
   }
 }
 

@@ -16,14 +16,21 @@
 struct umf_memory_provider_t;
 struct umf_memory_pool_t;
 struct _cl_event;
+struct _cl_program;
 
 namespace usmq {
 
 using Device = sycl::device;
 using Context = sycl::context;
 using Event = sycl::event;
-using Kernel = sycl::kernel;
 using Bundle = sycl::kernel_bundle<sycl::bundle_state::executable>;
+
+struct Kernel {
+  sycl::kernel handle;
+  // The driver's program, if nothing else keeps it: more kernels can be created from it. The driver keeps the code of a
+  // kernel, but not this handle.
+  std::shared_ptr<_cl_program> program;
+};
 
 // Errors that SYCL reports after the call that caused them. The next wait on the queue raises them.
 class ErrorStore {
@@ -135,6 +142,7 @@ struct Extents;
 struct KernelArg;
 struct PlainCommand;
 struct ListPlace;
+struct Pointers;
 struct UsmInfo;
 enum class EventStatus : std::uint8_t;
 enum class PriorityCode : std::uint8_t;
@@ -211,20 +219,21 @@ std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, co
                                     rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more,
                                     rust::Slice<const std::size_t> after);
 
-// parts of a launch, for command groups of graph.cc
+// parts of a launch, for graph.cc and bound_launch.cc
+const std::uint8_t *value_of(const KernelArg &arg, rust::Slice<const std::uint8_t> more);
 void set_arg(sycl::handler &handler, int index, const KernelArg &arg, rust::Slice<const std::uint8_t> more);
 void start_kernel(sycl::handler &handler, const Kernel &kernel, const Extents &extents);
 
-// lists of commands and SYCL graphs; `pointers` has the addresses that the commands name by number
+// lists of commands and SYCL graphs
 std::unique_ptr<CommandList> list_new();
 void list_add_launch(CommandList &list, const Queue &queue, const Kernel &kernel, const Extents &extents,
                      rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more, ListPlace place);
 void list_add(CommandList &list, const Queue &queue, const PlainCommand &command, ListPlace place);
-void list_end(CommandList &list, rust::Slice<const std::uint32_t> ends);
-std::unique_ptr<Event> list_submit(const CommandList &list, rust::Slice<const std::size_t> pointers,
-                                   rust::Slice<const std::size_t> after, rust::String &failure);
+std::uint32_t list_end(CommandList &list, rust::Slice<const std::uint32_t> ends, bool bind);
+std::unique_ptr<Event> list_submit(const CommandList &list, const Pointers &pointers,
+                                   rust::Slice<const std::size_t> after, bool use_bound, rust::String &failure);
 std::unique_ptr<SyclGraph> graph_new(const CommandList &list, const Context &context, const Device &device,
-                                     rust::Slice<const std::size_t> pointers, rust::Slice<const std::uint32_t> edges);
+                                     const Pointers &pointers, rust::Slice<const std::uint32_t> edges);
 std::unique_ptr<Event> graph_submit(const SyclGraph &graph, const Queue &queue, rust::Slice<const std::size_t> after);
 
 // user events: events of one context that the host completes, for order between contexts
@@ -249,7 +258,6 @@ std::size_t device_native(const Device &device);
 // memory pools
 std::unique_ptr<UsmBudget> budget_new();
 void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept;
-std::uint64_t budget_limit(const UsmBudget &budget) noexcept;
 BudgetStats budget_stats(const UsmBudget &budget) noexcept;
 bool budget_has_unused(const UsmBudget &budget) noexcept;
 void budget_free(const UsmBudget &budget) noexcept;

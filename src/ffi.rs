@@ -158,6 +158,14 @@ pub(crate) mod bridge {
         is_first: bool,
     }
 
+    /// The addresses that the commands of a list name by number.
+    #[derive(Debug)]
+    struct Pointers<'a> {
+        addresses: &'a [usize],
+        /// Whether they are those of the capture, whose memory is kept as long as the list.
+        are_recorded: bool,
+    }
+
     #[repr(u8)]
     #[derive(Debug)]
     enum KernelArgKind {
@@ -342,7 +350,7 @@ pub(crate) mod bridge {
         ) -> Result<UniquePtr<Event>>;
 
         fn list_new() -> Result<UniquePtr<CommandList>>;
-        /// The value of a pointer among the arguments is its number in `pointers` of the submission.
+        /// The value of a pointer among the arguments is its number in the `Pointers` of the submission.
         fn list_add_launch(
             list: Pin<&mut CommandList>,
             queue: &Queue,
@@ -360,16 +368,22 @@ pub(crate) mod bridge {
             place: ListPlace,
         ) -> Result<()>;
         /// The commands, besides the last one, that no other command follows.
-        fn list_end(list: Pin<&mut CommandList>, ends: &[u32]) -> Result<()>;
-        /// Returns an event that completes after all commands. If a command fails after others were submitted, waits
-        /// for these and sets `failure`.
+        ///
+        /// `bind`: launches that only the next command of their in-order queue follows get kernels of their own, with their
+        /// arguments. Returns the number of these launches. Only for the opencl backend.
+        fn list_end(list: Pin<&mut CommandList>, ends: &[u32], bind: bool) -> Result<u32>;
+        /// Returns an event that completes after all commands. If a command fails after others were submitted, the event
+        /// completes after these, and `failure` is set. One thread at a time may call this.
+        ///
+        /// `use_bound`: bound launches go directly to the driver. libsycl must hold back no command of their queues.
         ///
         /// # Safety
         /// The addresses in `after` are those of live events; memory and arguments are valid as for each command alone.
         unsafe fn list_submit(
             list: &CommandList,
-            pointers: &[usize],
+            pointers: &Pointers,
             after: &[usize],
+            use_bound: bool,
             failure: &mut String,
         ) -> Result<UniquePtr<Event>>;
         /// `edges`: pairs of commands, by number, of which the second follows the first.
@@ -377,7 +391,7 @@ pub(crate) mod bridge {
             list: &CommandList,
             context: &Context,
             device: &Device,
-            pointers: &[usize],
+            pointers: &Pointers,
             edges: &[u32],
         ) -> Result<UniquePtr<SyclGraph>>;
         /// # Safety
@@ -411,7 +425,6 @@ pub(crate) mod bridge {
 
         fn budget_new() -> Result<UniquePtr<UsmBudget>>;
         fn budget_set_limit(budget: &UsmBudget, bytes: u64);
-        fn budget_limit(budget: &UsmBudget) -> u64;
         fn budget_stats(budget: &UsmBudget) -> BudgetStats;
         /// Whether pools have released memory that is not freed yet.
         fn budget_has_unused(budget: &UsmBudget) -> bool;
@@ -536,7 +549,7 @@ unsafe impl Sync for Kernel {}
 unsafe impl Send for Bundle {}
 // SAFETY: as above.
 unsafe impl Sync for Bundle {}
-// SAFETY: as above; a list is changed only before it is shared.
+// SAFETY: as above; a list is changed only before it is shared, and one thread at a time submits it.
 unsafe impl Send for CommandList {}
 // SAFETY: as above.
 unsafe impl Sync for CommandList {}

@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{IN_ORDER, PROFILING, Random, Work, advanced, default_queue, other_root, states_of};
+use common::{
+    IN_ORDER, LOOSE_PROFILING, PROFILING, Random, Work, advanced, default_queue, other_root, states_of,
+};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use usmq::{Array, Queue, Result, collocate, current_queue, memory, with_queue};
@@ -14,15 +16,14 @@ const SHARED: usize = 16;
 /// Number of rounds of each thread, if no duration is set.
 const ROUNDS: u64 = 40;
 
-/// Two in-order queues on each of two devices, or of one if there is only one. The CPU driver can lock up when two
-/// threads wait for out-of-order queues at once.
+/// Two in-order queues and an out-of-order one on each of two devices, or on one if there is only one.
 fn queues() -> Result<Vec<Queue>> {
     let first = default_queue()?;
     let mut devices = vec![first.device().clone()];
     devices.extend(other_root(&first)?);
     let mut queues = Vec::new();
     for device in &devices {
-        for properties in [IN_ORDER, PROFILING] {
+        for properties in [IN_ORDER, PROFILING, LOOSE_PROFILING] {
             queues.push(Queue::new(device, None, properties)?);
         }
     }

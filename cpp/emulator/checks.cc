@@ -47,11 +47,11 @@ std::optional<Allocation> foreign(const Root &user, const void *pointer) {
 
 std::string name_of(cl_kernel kernel) {
   std::size_t size = 0;
-  if (next->clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, 0, nullptr, &size) != CL_SUCCESS) {
+  if (next.clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, 0, nullptr, &size) != CL_SUCCESS) {
     return "?";
   }
   std::string name(size, '\0');
-  next->clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, size, name.data(), nullptr);
+  next.clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, size, name.data(), nullptr);
   return name.substr(0, name.find('\0'));
 }
 
@@ -133,7 +133,7 @@ cl_int CL_API_CALL set_argument_pointer(cl_kernel kernel, cl_uint index, const v
 
 cl_int CL_API_CALL set_argument_svm_pointer(cl_kernel kernel, cl_uint index, const void *pointer) {
   return guarded([&] {
-    const cl_int status = next->clSetKernelArgSVMPointer(kernel, index, pointer);
+    const cl_int status = next.clSetKernelArgSVMPointer(kernel, index, pointer);
     if (status == CL_SUCCESS) {
       note_argument(kernel, index, pointer);
     }
@@ -143,7 +143,7 @@ cl_int CL_API_CALL set_argument_svm_pointer(cl_kernel kernel, cl_uint index, con
 
 cl_int CL_API_CALL set_argument(cl_kernel kernel, cl_uint index, std::size_t size, const void *value) {
   return guarded([&] {
-    const cl_int status = next->clSetKernelArg(kernel, index, size, value);
+    const cl_int status = next.clSetKernelArg(kernel, index, size, value);
     if (status == CL_SUCCESS && emulation() != nullptr) {
       // Replaces a pointer that was set before.
       std::lock_guard<std::mutex> guard(arguments().lock);
@@ -159,7 +159,7 @@ cl_int CL_API_CALL set_argument(cl_kernel kernel, cl_uint index, std::size_t siz
 // The driver reuses the handles of released kernels.
 cl_kernel CL_API_CALL create_kernel(cl_program program, const char *name, cl_int *status) {
   return guarded(status, [&] {
-    cl_kernel kernel = next->clCreateKernel(program, name, status);
+    cl_kernel kernel = next.clCreateKernel(program, name, status);
     forget(kernel);
     return kernel;
   });
@@ -168,7 +168,7 @@ cl_kernel CL_API_CALL create_kernel(cl_program program, const char *name, cl_int
 cl_int CL_API_CALL create_kernels_in_program(cl_program program, cl_uint room, cl_kernel *kernels, cl_uint *count) {
   return guarded([&] {
     cl_uint made = 0;
-    const cl_int status = next->clCreateKernelsInProgram(program, room, kernels, &made);
+    const cl_int status = next.clCreateKernelsInProgram(program, room, kernels, &made);
     if (count != nullptr) {
       *count = made;
     }
@@ -181,7 +181,7 @@ cl_int CL_API_CALL create_kernels_in_program(cl_program program, cl_uint room, c
 
 cl_kernel CL_API_CALL clone_kernel(cl_kernel kernel, cl_int *status) {
   return guarded(status, [&] {
-    cl_kernel copy = next->clCloneKernel(kernel, status);
+    cl_kernel copy = next.clCloneKernel(kernel, status);
     if (copy != nullptr) {
       std::lock_guard<std::mutex> guard(arguments().lock);
       const auto found = arguments().of.find(kernel);
@@ -199,11 +199,11 @@ cl_int CL_API_CALL release_kernel(cl_kernel kernel) {
   return guarded([&] {
     cl_uint count = 0;
     if (emulation() != nullptr &&
-        next->clGetKernelInfo(kernel, CL_KERNEL_REFERENCE_COUNT, sizeof count, &count, nullptr) == CL_SUCCESS &&
+        next.clGetKernelInfo(kernel, CL_KERNEL_REFERENCE_COUNT, sizeof count, &count, nullptr) == CL_SUCCESS &&
         count == 1) {
       forget(kernel);
     }
-    return next->clReleaseKernel(kernel);
+    return next.clReleaseKernel(kernel);
   });
 }
 
@@ -226,7 +226,7 @@ cl_command_queue CL_API_CALL create_command_queue(cl_context context, cl_device_
       report(user->label, foreign_one, is_first ? "source of a copy" : "destination of a copy");
       return failed(status, kForeignMemory);
     }
-    return next->clCreateCommandQueue(context, device, properties, status);
+    return next.clCreateCommandQueue(context, device, properties, status);
   });
 }
 

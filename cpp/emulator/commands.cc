@@ -15,18 +15,18 @@ namespace {
 // Enqueues a marker in place of a command: it completes after the command's dependencies, and counts as failed.
 cl_int enqueue_failed(cl_command_queue queue, const Order &order, cl_int status, Blocks blocks) {
   cl_event marker = nullptr;
-  const cl_int put = next->clEnqueueMarkerWithWaitList(queue, order.wait_count, order.wait_list, &marker);
+  const cl_int put = next.clEnqueueMarkerWithWaitList(queue, order.wait_count, order.wait_list, &marker);
   if (put != CL_SUCCESS) {
     return put;
   }
   // The layer keeps one reference: clFinish reports the failure if the program takes no event.
   mark_failed(marker, queue, status);
   if (order.event != nullptr) {
-    next->clRetainEvent(marker);
+    next.clRetainEvent(marker);
     *order.event = marker;
   }
   if (blocks == Blocks::yes) {
-    next->clWaitForEvents(1, &marker);
+    next.clWaitForEvents(1, &marker);
     return CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
   }
   return CL_SUCCESS;
@@ -40,8 +40,8 @@ void CL_CALLBACK sleep_for(void *argument) {
 
 // Keeps the device busy before a command. In an out-of-order queue the command waits for the delay by an event.
 cl_int enqueue_delay(cl_command_queue queue, const Order &order, std::chrono::microseconds delay, cl_event *event) {
-  return next->clEnqueueNativeKernel(queue, sleep_for, &delay, sizeof delay, 0, nullptr, nullptr, order.wait_count,
-                                     order.wait_list, event);
+  return next.clEnqueueNativeKernel(queue, sleep_for, &delay, sizeof delay, 0, nullptr, nullptr, order.wait_count,
+                                    order.wait_list, event);
 }
 
 Blocks blocks_if(cl_bool blocking) { return blocking != CL_FALSE ? Blocks::yes : Blocks::no; }
@@ -61,7 +61,7 @@ struct Command<Entry, Counted, cl_int(CL_API_CALL *)(cl_command_queue, Parameter
         std::get<last - 2>(changed) = now.wait_count;
         std::get<last - 1>(changed) = now.wait_list;
         std::get<last>(changed) = now.event;
-        return std::apply([&](auto... all) { return (next->*Entry)(queue, all...); }, changed);
+        return std::apply([&](auto... all) { return (next.*Entry)(queue, all...); }, changed);
       });
     });
   }
@@ -100,8 +100,8 @@ cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_u
       return status;
     }
     return enqueue(queue, {wait_count, wait_list, event}, Counts::yes, Blocks::no, [&](const Order &order) {
-      return next->clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local, order.wait_count,
-                                          order.wait_list, order.event);
+      return next.clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local, order.wait_count,
+                                         order.wait_list, order.event);
     });
   });
 }
@@ -110,8 +110,8 @@ cl_int CL_API_CALL enqueue_svm_copy(cl_command_queue queue, cl_bool blocking, vo
                                     std::size_t size, cl_uint wait_count, const cl_event *wait_list, cl_event *event) {
   return enqueue_checked(queue, {{from, "source of a copy"}, {to, "destination of a copy"}},
                          {wait_count, wait_list, event}, Counts::yes, blocks_if(blocking), [&](const Order &order) {
-                           return next->clEnqueueSVMMemcpy(queue, blocking, to, from, size, order.wait_count,
-                                                           order.wait_list, order.event);
+                           return next.clEnqueueSVMMemcpy(queue, blocking, to, from, size, order.wait_count,
+                                                          order.wait_list, order.event);
                          });
 }
 
@@ -119,8 +119,8 @@ cl_int CL_API_CALL enqueue_svm_fill(cl_command_queue queue, void *to, const void
                                     std::size_t size, cl_uint wait_count, const cl_event *wait_list, cl_event *event) {
   return enqueue_checked(queue, {{to, "fill"}}, {wait_count, wait_list, event}, Counts::yes, Blocks::no,
                          [&](const Order &order) {
-                           return next->clEnqueueSVMMemFill(queue, to, pattern, pattern_size, size, order.wait_count,
-                                                            order.wait_list, order.event);
+                           return next.clEnqueueSVMMemFill(queue, to, pattern, pattern_size, size, order.wait_count,
+                                                           order.wait_list, order.event);
                          });
 }
 
@@ -156,7 +156,7 @@ cl_int enqueue_by(cl_command_queue queue, const Order &order, Counts counts, Blo
     return status;
   }
   const cl_int done = call(put, Order{1, &slept, order.event});
-  next->clReleaseEvent(slept);
+  next.clReleaseEvent(slept);
   return done;
 }
 

@@ -1,7 +1,7 @@
 // The steps of every command before it reaches the driver: injected faults, and the checks of its pointers.
 #pragma once
 
-#include "layer.h"
+#include "guarded.h"
 
 #include <cstdint>
 

@@ -28,17 +28,17 @@ Parts &parts() {
 
 template <typename Value> Value info_of(cl_device_id device, cl_device_info info) {
   Value value{};
-  next->clGetDeviceInfo(device, info, sizeof value, &value, nullptr);
+  next.clGetDeviceInfo(device, info, sizeof value, &value, nullptr);
   return value;
 }
 
 std::string text_of(cl_device_id device, cl_device_info info) {
   std::size_t size = 0;
-  if (next->clGetDeviceInfo(device, info, 0, nullptr, &size) != CL_SUCCESS) {
+  if (next.clGetDeviceInfo(device, info, 0, nullptr, &size) != CL_SUCCESS) {
     return "";
   }
   std::string text(size, '\0');
-  next->clGetDeviceInfo(device, info, size, text.data(), nullptr);
+  next.clGetDeviceInfo(device, info, size, text.data(), nullptr);
   return text.substr(0, text.find('\0'));
 }
 
@@ -46,7 +46,7 @@ std::string text_of(cl_device_id device, cl_device_info info) {
 cl_device_id cpu_of(cl_platform_id platform) {
   cl_device_id cpu = nullptr;
   cl_uint count = 0;
-  if (next->clGetDeviceIDs(platform, CL_DEVICE_TYPE_CPU, 1, &cpu, &count) != CL_SUCCESS || count == 0) {
+  if (next.clGetDeviceIDs(platform, CL_DEVICE_TYPE_CPU, 1, &cpu, &count) != CL_SUCCESS || count == 0) {
     return nullptr;
   }
   const std::string extensions = text_of(cpu, CL_DEVICE_EXTENSIONS);
@@ -68,7 +68,7 @@ std::vector<cl_device_id> partition(cl_device_id cpu, unsigned count) {
     by_counts.push_back(0);
     std::vector<cl_device_id> some(now);
     cl_uint got = 0;
-    const cl_int status = next->clCreateSubDevices(cpu, by_counts.data(), now, some.data(), &got);
+    const cl_int status = next.clCreateSubDevices(cpu, by_counts.data(), now, some.data(), &got);
     if (status != CL_SUCCESS || got != now) {
       say("the CPU driver cannot partition its device (OpenCL error " + std::to_string(status) +
           "); usmq shows no emulated GPUs");
@@ -81,11 +81,11 @@ std::vector<cl_device_id> partition(cl_device_id cpu, unsigned count) {
 
 Emulation *make(const Settings &settings) {
   cl_uint count = 0;
-  if (next->clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS || count == 0) {
+  if (next.clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS || count == 0) {
     return nullptr;
   }
   std::vector<cl_platform_id> platforms(count);
-  next->clGetPlatformIDs(count, platforms.data(), nullptr);
+  next.clGetPlatformIDs(count, platforms.data(), nullptr);
   cl_device_id cpu = nullptr;
   const auto found = std::find_if(platforms.begin(), platforms.end(), [&](cl_platform_id platform) {
     cpu = cpu_of(platform);
@@ -160,7 +160,7 @@ cl_int usm_capabilities(cl_device_id device, cl_device_info info, std::size_t ro
 // Each GPU has its own number in the last byte of the CPU's UUID.
 cl_int uuid(const Root &root, std::size_t room, void *to, std::size_t *size) {
   std::array<cl_uchar, CL_UUID_SIZE_KHR> id{};
-  const cl_int status = next->clGetDeviceInfo(root.device, CL_DEVICE_UUID_KHR, sizeof id, id.data(), nullptr);
+  const cl_int status = next.clGetDeviceInfo(root.device, CL_DEVICE_UUID_KHR, sizeof id, id.data(), nullptr);
   if (status != CL_SUCCESS) {
     return status;
   }
@@ -190,8 +190,8 @@ const Root *root_of(cl_device_id device) {
 const Root *root_of(cl_command_queue queue) {
   cl_device_id device = nullptr;
   if (emulation() == nullptr || queue == nullptr ||
-      next->clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof(cl_device_id), static_cast<void *>(&device),
-                                  nullptr) != CL_SUCCESS) {
+      next.clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof(cl_device_id), static_cast<void *>(&device), nullptr) !=
+          CL_SUCCESS) {
     return nullptr;
   }
   return root_of(device);
@@ -203,7 +203,7 @@ cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type type, 
     prepare();
     const Emulation *known = emulation();
     if (known == nullptr || known->platform != platform) {
-      return next->clGetDeviceIDs(platform, type, room, devices, count);
+      return next.clGetDeviceIDs(platform, type, room, devices, count);
     }
     if ((room == 0 && devices != nullptr) || (devices == nullptr && count == nullptr)) {
       return CL_INVALID_VALUE;
@@ -218,7 +218,7 @@ cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type type, 
       }
     }
     if (found.empty()) {
-      return next->clGetDeviceIDs(platform, type & ~(CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU), room, devices, count);
+      return next.clGetDeviceIDs(platform, type & ~(CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU), room, devices, count);
     }
     if (devices != nullptr) {
       std::copy_n(found.begin(), std::min<std::size_t>(room, found.size()), devices);
@@ -235,7 +235,7 @@ cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info info, std
   return guarded([&]() -> cl_int {
     const Root *root = gpu_root(device);
     if (root == nullptr) {
-      return next->clGetDeviceInfo(device, info, room, to, size);
+      return next.clGetDeviceInfo(device, info, room, to, size);
     }
     switch (info) {
     case CL_DEVICE_TYPE:
@@ -265,7 +265,7 @@ cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info info, std
       break;
     }
     if (!is_root(*root, device)) {
-      return next->clGetDeviceInfo(device, info, room, to, size);
+      return next.clGetDeviceInfo(device, info, room, to, size);
     }
     // To the driver it is a sub-device of the CPU.
     switch (info) {
@@ -278,7 +278,7 @@ cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info info, std
     case CL_DEVICE_UUID_KHR:
       return uuid(*root, room, to, size);
     default:
-      return next->clGetDeviceInfo(device, info, room, to, size);
+      return next.clGetDeviceInfo(device, info, room, to, size);
     }
   });
 }
@@ -288,7 +288,7 @@ cl_int CL_API_CALL create_sub_devices(cl_device_id device, const cl_device_parti
   return guarded([&]() -> cl_int {
     const Root *root = root_of(device);
     cl_uint made = 0;
-    const cl_int status = next->clCreateSubDevices(device, properties, room, devices, &made);
+    const cl_int status = next.clCreateSubDevices(device, properties, room, devices, &made);
     if (count != nullptr) {
       *count = made;
     }
@@ -306,14 +306,14 @@ cl_int CL_API_CALL create_sub_devices(cl_device_id device, const cl_device_parti
 cl_int CL_API_CALL retain_device(cl_device_id device) {
   return guarded([&]() -> cl_int {
     const Root *root = gpu_root(device);
-    return root != nullptr && is_root(*root, device) ? CL_SUCCESS : next->clRetainDevice(device);
+    return root != nullptr && is_root(*root, device) ? CL_SUCCESS : next.clRetainDevice(device);
   });
 }
 
 cl_int CL_API_CALL release_device(cl_device_id device) {
   return guarded([&]() -> cl_int {
     const Root *root = gpu_root(device);
-    return root != nullptr && is_root(*root, device) ? CL_SUCCESS : next->clReleaseDevice(device);
+    return root != nullptr && is_root(*root, device) ? CL_SUCCESS : next.clReleaseDevice(device);
   });
 }
 
@@ -331,7 +331,7 @@ cl_context CL_API_CALL create_context_from_type(const cl_context_properties *pro
     prepare();
     const Emulation *known = emulation();
     if (known == nullptr || (platform != nullptr && platform != known->platform)) {
-      return next->clCreateContextFromType(properties, type, notify, user_data, status);
+      return next.clCreateContextFromType(properties, type, notify, user_data, status);
     }
     std::vector<cl_device_id> devices(known->roots.size());
     cl_uint count = 0;
@@ -340,7 +340,7 @@ cl_context CL_API_CALL create_context_from_type(const cl_context_properties *pro
     if (found != CL_SUCCESS) {
       return failed(status, found);
     }
-    return next->clCreateContext(properties, count, devices.data(), notify, user_data, status);
+    return next.clCreateContext(properties, count, devices.data(), notify, user_data, status);
   });
 }
 

@@ -1,7 +1,7 @@
 // The emulated GPUs, and which of them owns a device, queue or pointer.
 #pragma once
 
-#include "layer.h"
+#include "guarded.h"
 #include "settings.h"
 
 #include <cstdint>

@@ -56,7 +56,7 @@ bool tell_all_of(cl_command_queue queue) {
 
 bool is_in_order(cl_command_queue queue) {
   cl_command_queue_properties properties = 0;
-  next->clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, nullptr);
+  next.clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, nullptr);
   return (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) == 0;
 }
 
@@ -96,7 +96,7 @@ bool waits_for_failed(cl_command_queue queue, cl_uint count, const cl_event *lis
 
 cl_int CL_API_CALL wait_for_events(cl_uint count, const cl_event *list) {
   return guarded([&]() -> cl_int {
-    const cl_int status = next->clWaitForEvents(count, list);
+    const cl_int status = next.clWaitForEvents(count, list);
     if (status != CL_SUCCESS || events().count == 0) {
       return status;
     }
@@ -118,13 +118,13 @@ cl_int CL_API_CALL get_event_info(cl_event event, cl_event_info info, std::size_
     const cl_int failure = info == CL_EVENT_COMMAND_EXECUTION_STATUS ? status_of(event) : CL_SUCCESS;
     if (failure != CL_SUCCESS) {
       cl_int status = CL_QUEUED;
-      const cl_int asked = next->clGetEventInfo(event, info, sizeof status, &status, nullptr);
+      const cl_int asked = next.clGetEventInfo(event, info, sizeof status, &status, nullptr);
       if (asked != CL_SUCCESS) {
         return asked;
       }
       return answer(status == CL_COMPLETE ? failure : status, room, to, size);
     }
-    return next->clGetEventInfo(event, info, room, to, size);
+    return next.clGetEventInfo(event, info, room, to, size);
   });
 }
 
@@ -134,7 +134,7 @@ cl_int CL_API_CALL get_event_profiling_info(cl_event event, cl_profiling_info in
     if (status_of(event) != CL_SUCCESS) {
       return CL_PROFILING_INFO_NOT_AVAILABLE;
     }
-    return next->clGetEventProfilingInfo(event, info, room, to, size);
+    return next.clGetEventProfilingInfo(event, info, room, to, size);
   });
 }
 
@@ -143,10 +143,10 @@ cl_int CL_API_CALL set_event_callback(cl_event event, cl_int type, void(CL_CALLB
   return guarded([&]() -> cl_int {
     const cl_int failure = type == CL_COMPLETE ? status_of(event) : CL_SUCCESS;
     if (failure == CL_SUCCESS || notify == nullptr) {
-      return next->clSetEventCallback(event, type, notify, user_data);
+      return next.clSetEventCallback(event, type, notify, user_data);
     }
     auto callback = std::make_unique<Callback>(Callback{notify, user_data, failure});
-    const cl_int status = next->clSetEventCallback(event, type, call_back, callback.get());
+    const cl_int status = next.clSetEventCallback(event, type, call_back, callback.get());
     if (status == CL_SUCCESS) {
       callback.release(); // NOLINT(bugprone-unused-return-value): call_back owns it
     }
@@ -158,19 +158,19 @@ cl_int CL_API_CALL release_event(cl_event event) {
   return guarded([&]() -> cl_int {
     cl_uint count = 0;
     if (status_of(event) != CL_SUCCESS &&
-        next->clGetEventInfo(event, CL_EVENT_REFERENCE_COUNT, sizeof count, &count, nullptr) == CL_SUCCESS &&
+        next.clGetEventInfo(event, CL_EVENT_REFERENCE_COUNT, sizeof count, &count, nullptr) == CL_SUCCESS &&
         count == 1) {
       std::lock_guard<std::mutex> guard(events().lock);
       events().failed.erase(event);
       events().count = events().failed.size();
     }
-    return next->clReleaseEvent(event);
+    return next.clReleaseEvent(event);
   });
 }
 
 cl_int CL_API_CALL finish(cl_command_queue queue) {
   return guarded([&]() -> cl_int {
-    const cl_int status = next->clFinish(queue);
+    const cl_int status = next.clFinish(queue);
     if (status != CL_SUCCESS || emulation() == nullptr || emulation()->settings.faults.empty()) {
       return status;
     }

@@ -4,7 +4,7 @@
 // marker, which completes, and the layer answers queries for its event.
 #pragma once
 
-#include "layer.h"
+#include "guarded.h"
 
 namespace usmq::emulator {
 

@@ -30,7 +30,7 @@ cl_command_queue queue_of(cl_command_buffer_khr buffer, cl_command_queue given) 
   clGetCommandBufferInfoKHR_fn info = originals.info;
   if (info == nullptr) {
     info = reinterpret_cast<clGetCommandBufferInfoKHR_fn>(
-        next->clGetExtensionFunctionAddressForPlatform(emulation()->platform, "clGetCommandBufferInfoKHR"));
+        next.clGetExtensionFunctionAddressForPlatform(emulation()->platform, "clGetCommandBufferInfoKHR"));
     originals.info = info;
   }
   std::size_t size = 0;

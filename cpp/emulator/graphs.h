@@ -2,7 +2,7 @@
 // counts as one command for the faults.
 #pragma once
 
-#include "layer.h"
+#include "guarded.h"
 
 namespace usmq::emulator {
 

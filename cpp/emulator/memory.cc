@@ -119,7 +119,7 @@ template <typename Free> cl_int release(void *pointer, Free free) {
 }
 
 template <typename Function> bool find(cl_platform_id platform, const char *name, Function &function) {
-  function = reinterpret_cast<Function>(next->clGetExtensionFunctionAddressForPlatform(platform, name));
+  function = reinterpret_cast<Function>(next.clGetExtensionFunctionAddressForPlatform(platform, name));
   if (function == nullptr) {
     say(std::string("the CPU driver has no ") + name + "; usmq shows no emulated GPUs");
   }

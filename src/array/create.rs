@@ -21,7 +21,7 @@ impl Array {
     pub fn uninit(shape: impl IntoShape, dtype: DType, kind: UsmKind, queue: &Queue) -> Result<Self> {
         let layout = Layout::contiguous(shape.into_shape().as_ref(), dtype.itemsize())?;
         let allocation = Allocation::new(layout.size() * dtype.itemsize(), kind, queue)?;
-        Ok(Self::from_parts(Arc::new(allocation), layout, dtype, queue.clone(), false))
+        Ok(Self::from_parts(allocation, layout, dtype, queue.clone(), false))
     }
 
     /// An uninitialised array in device memory on the current queue.
@@ -254,7 +254,7 @@ fn stage(
     queue: &Queue,
     write: impl FnOnce(&mut [u8]) -> Result<()>,
 ) -> Result<Arc<Allocation>> {
-    let staged = Arc::new(Allocation::new(bytes, UsmKind::Host, queue)?);
+    let staged = Allocation::new(bytes, UsmKind::Host, queue)?;
     // SAFETY: new host USM of this length that no command and no other code uses; any byte is a u8.
     write(unsafe { std::slice::from_raw_parts_mut(staged.pointer() as *mut u8, bytes) })?;
     Ok(staged)

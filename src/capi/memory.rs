@@ -10,7 +10,6 @@ use crate::runtime::ForkMutex;
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
 /// Blocks that were allocated and not freed, as bytes.
 static BLOCKS: Lazy<ForkMutex<HashMap<usize, Array>>> = Lazy::new(ForkMutex::default);
@@ -46,7 +45,7 @@ unsafe extern "C" fn usmq_allocate(
     let allocate = || {
         // SAFETY: the caller's queue.
         let queue = unsafe { given_or_current(queue) }?;
-        let memory = Arc::new(Allocation::new(bytes, kind_of(kind)?, &queue)?);
+        let memory = Allocation::new(bytes, kind_of(kind)?, &queue)?;
         // The log does not see the caller's own commands.
         memory.share_on(&queue)?;
         let block = Array::from_parts(memory, Layout::contiguous(&[bytes], 1)?, DType::U8, queue, false);

@@ -9,18 +9,23 @@ impl Graph {
     #[must_use]
     pub fn explain(&self) -> String {
         let inner = &*self.0;
-        let (commands, parts) = (count(inner.nodes.len(), "command"), count(inner.parts.len(), "part"));
+        let commands = count(inner.nodes.len(), "command", "commands");
+        let parts = count(inner.parts.len(), "part", "parts");
         let mut text = format!("graph of {commands} in {parts}");
         for bound in &inner.inputs {
             let unused = if bound.memory.is_empty() { ", which no command uses" } else { "" };
             let _ = write!(text, "\ninput {:?}: {}{unused}", bound.input.name, bound.input.array);
         }
         for (number, part) in inner.parts.iter().enumerate() {
-            let commands = count(part.part.nodes.len(), "command");
-            let (way, exchanged) = match part.graph {
-                Some(_) if inner.inputs.is_empty() => ("SYCL graph", ""),
-                Some(_) => ("SYCL graph", "; a prepared list when an input is exchanged"),
-                None => ("prepared list", ""),
+            let commands = count(part.part.nodes.len(), "command", "commands");
+            let (way, exchanged) = match (&part.graph, part.list.bound()) {
+                (Some(_), _) if inner.inputs.is_empty() => ("SYCL graph".to_owned(), ""),
+                (Some(_), _) => ("SYCL graph".to_owned(), "; a prepared list when an input is exchanged"),
+                (None, 0) => ("prepared list".to_owned(), ""),
+                (None, bound) => {
+                    let bound = count(bound as usize, "launch without libsycl", "launches without libsycl");
+                    (format!("prepared list, {bound}"), "")
+                }
             };
             let _ = write!(
                 text,
@@ -36,8 +41,8 @@ impl Graph {
     }
 }
 
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+fn count(number: usize, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
 }
 
 impl fmt::Debug for Graph {

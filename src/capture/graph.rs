@@ -2,7 +2,7 @@
 
 use super::inputs::{Input, LogIds, elements, log_ids, share_log};
 use super::partition::{Item, Part, links, parts};
-use crate::device::command_list::{CommandList, Listed, SyclGraph, each_pointer};
+use crate::device::command_list::{CommandList, Listed, Pointers, SyclGraph, each_pointer};
 use crate::device::recording::Work;
 use crate::device::{Context, Device, Event, Queue};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ pub(super) struct Inner {
     pub queue: Queue,
     /// Whether all commands are on this queue.
     pub is_alone: bool,
-    /// Held while a SYCL graph is submitted, before the access logs.
+    /// Held while the parts are submitted, before the access logs.
     pub turn: Mutex<()>,
     /// The events of the replays that may be in flight, and of the submitted commands of failed ones.
     pub replays: Mutex<Vec<Event>>,
@@ -86,7 +86,7 @@ impl Graph {
             })
         });
         let memory: Vec<_> = memory.collect();
-        let Pointers { addresses, owners, users } = number_pointers(&mut nodes, &memory)?;
+        let Numbered { addresses, owners, users } = number_pointers(&mut nodes, &memory)?;
         let inputs = bind(inputs, &users, &memory)?;
 
         let mut places: Vec<(Context, Device)> = Vec::new();
@@ -145,7 +145,7 @@ fn bind(inputs: &[Input], users: &[Vec<Queue>], memory: &[Memory]) -> Result<Vec
 }
 
 /// The addresses in the commands, by number.
-struct Pointers {
+struct Numbered {
     addresses: Vec<usize>,
     /// The memory of each address.
     owners: Vec<usize>,
@@ -155,7 +155,7 @@ struct Pointers {
 }
 
 /// Replaces the addresses in the commands by numbers.
-fn number_pointers(nodes: &mut [Node], memory: &[Memory]) -> Result<Pointers> {
+fn number_pointers(nodes: &mut [Node], memory: &[Memory]) -> Result<Numbered> {
     let (mut addresses, mut owners) = (Vec::new(), Vec::new());
     let mut users: Vec<Vec<Queue>> = vec![Vec::new(); memory.len()];
     for node in nodes {
@@ -185,7 +185,7 @@ fn number_pointers(nodes: &mut [Node], memory: &[Memory]) -> Result<Pointers> {
             Ok(())
         })?;
     }
-    Ok(Pointers { addresses, owners, users })
+    Ok(Numbered { addresses, owners, users })
 }
 
 /// A SYCL graph has at least this number of commands: its submission costs as much as a few of them.
@@ -216,10 +216,11 @@ fn prepare(
     let last = part.nodes[part.nodes.len() - 1] as usize;
     let (queue, place) = (nodes[last].queue.clone(), places[items[last].place].clone());
     let list = CommandList::new(&listed, &links.ends, &queue)?;
+    let pointers = Pointers { addresses, are_recorded: true };
     let refused = why_no_graph(&place.1, members())?;
     let (graph, why) = match refused {
         Some(why) => (None, why),
-        None => match SyclGraph::new(&list, (&place.0, &place.1), addresses, &links.edges) {
+        None => match SyclGraph::new(&list, (&place.0, &place.1), &pointers, &links.edges) {
             Ok(graph) => (Some(graph), "the device has ext_oneapi_limited_graph".to_owned()),
             Err(error) => (None, format!("the runtime refused a SYCL graph ({error})")),
         },

@@ -106,7 +106,10 @@ pub(super) fn check_replacement(
         return Err(Error::placement(message, vec![array.queue().to_string()], None));
     }
     for queue in queues {
-        if let Some(why) = array.unusable_from(queue)? {
+        // A command that copies memory of another context can also copy that of the replacement, of the same place.
+        if recorded.unusable_from(queue)?.is_none()
+            && let Some(why) = array.unusable_from(queue)?
+        {
             let message = format!("input {name:?} cannot be {array} on {queue}: {why}");
             return Err(Error::placement(message, vec![queue.to_string()], None));
         }

@@ -4,6 +4,7 @@ use super::graph::{Bound, Graph, Inner, Prepared};
 use super::inputs::{check_replacement, log_ids, share_log};
 use crate::array::Array;
 use crate::device::Event;
+use crate::device::command_list::Pointers;
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, ordered_as_one, refuse};
 use smallvec::SmallVec;
@@ -34,7 +35,7 @@ impl Graph {
         if inputs.is_empty() {
             let operands: SmallVec<[(&Arc<Allocation>, Access); 8]> =
                 inner.memory.iter().map(|memory| (&memory.allocation, memory.access)).collect();
-            return inner.submit(&operands, &inner.addresses, true);
+            return inner.submit(&operands, &Pointers { addresses: &inner.addresses, are_recorded: true });
         }
         let replaced = inner.replacements(inputs)?;
         inner.check_overlaps(&replaced)?;
@@ -52,7 +53,8 @@ impl Graph {
                 (allocation, memory.access)
             })
             .collect();
-        inner.submit(&operands, &addresses, addresses == inner.addresses)
+        let are_recorded = addresses == inner.addresses;
+        inner.submit(&operands, &Pointers { addresses: &addresses, are_recorded })
     }
 }
 
@@ -107,17 +109,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Submits all parts. `is_recorded`: the addresses are those of the capture.
-    fn submit(
-        &self,
-        operands: &[(&Arc<Allocation>, Access)],
-        addresses: &[usize],
-        is_recorded: bool,
-    ) -> Result<Event> {
+    /// Submits all parts.
+    fn submit(&self, operands: &[(&Arc<Allocation>, Access)], pointers: &Pointers<'_>) -> Result<Event> {
         let _turn = self.turn.lock();
         let mut events = SmallVec::new();
         let result = ordered_as_one(&self.queue, self.is_alone, operands, |after, sent| {
-            let result = self.submit_parts(addresses, is_recorded, after, &mut events);
+            let result = self.submit_parts(pointers, after, &mut events);
             result.inspect_err(|_| sent.extend(events.iter().cloned()))
         });
         let mut replays = self.replays.lock();
@@ -134,8 +131,7 @@ impl Inner {
     /// submitted commands of a part that fails.
     fn submit_parts(
         &self,
-        addresses: &[usize],
-        is_recorded: bool,
+        pointers: &Pointers<'_>,
         after: &[Event],
         events: &mut SmallVec<[Event; 2]>,
     ) -> Result<Event> {
@@ -145,7 +141,7 @@ impl Inner {
             let before = if before.is_empty() { after } else { &before[..] };
             // SAFETY: the launches of the capture promised that their kernels use the arrays as declared. The memory at
             // the addresses has the layout of that in the capture, and its logs keep it until the event completes.
-            let event = unsafe { part.submit(addresses, is_recorded, before, events) }?;
+            let event = unsafe { part.submit(pointers, before, events) }?;
             events.push(event);
         }
         match self.ends[..] {
@@ -169,16 +165,17 @@ impl Prepared {
     /// As [`crate::device::command_list::CommandList::submit`].
     unsafe fn submit(
         &self,
-        addresses: &[usize],
-        is_recorded: bool,
+        pointers: &Pointers<'_>,
         after: &[Event],
         events: &mut SmallVec<[Event; 2]>,
     ) -> Result<Event> {
         match &self.graph {
             // SAFETY: the caller's promise; `Inner::turn` is held.
-            Some(graph) if is_recorded && !self.may_be_delayed(after) => unsafe { graph.submit(after) },
-            // SAFETY: the caller's promise.
-            _ => unsafe { self.list.submit(addresses, after, |event| events.push(event)) },
+            Some(graph) if pointers.are_recorded && !self.may_be_delayed(after) => unsafe {
+                graph.submit(after)
+            },
+            // SAFETY: the caller's promise; `Inner::turn` is held.
+            _ => unsafe { self.list.submit(pointers, after, |event| events.push(event)) },
         }
     }
 }

@@ -3,9 +3,10 @@
 //! The OpenCL CPU driver executes commands in its worker threads, one fewer than the machine has cores, and in
 //! the threads that wait. If all threads poll, a command may wait until a worker has finished another one.
 
+use super::driver_wait::DriverWait;
 use super::{DeviceType, Queue};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ const IDLE: Duration = Duration::from_secs(1);
 struct Wait {
     queue: Queue,
     wait: Box<dyn FnOnce() + Send>,
+    _permission: DriverWait,
 }
 
 /// The idle threads, by number, and the number of all threads.
@@ -30,44 +32,22 @@ struct Threads {
 
 static THREADS: Mutex<Threads> = Mutex::new(Threads { idle: Vec::new(), count: 0, last: 0 });
 
-/// Two threads that wait for out-of-order queues at the same time can deadlock the driver.
-static OUT_OF_ORDER: AtomicBool = AtomicBool::new(false);
-
 /// Starts a wait inside the driver for an event of a queue on another thread, if that speeds the event up. Never blocks.
 /// False if no thread is available now. The event must not depend on a host task.
 pub(super) fn assist_wait(queue: &Queue, wait: impl FnOnce() + Send + 'static) -> bool {
     if queue.device().device_type() != DeviceType::Cpu {
         return true;
     }
-    // A thread that waits for a command of another context executes nothing, and takes the place of one that
-    // would.
-    if queue.waits_for_proxies().load(Ordering::Acquire) > 0 || !enter(queue) {
-        return false;
-    }
-    let sent = send(Wait { queue: queue.clone(), wait: Box::new(wait) });
-    if !sent {
-        leave(queue);
-    }
-    sent
-}
-
-/// At most one thread waits per queue, and one for all out-of-order queues.
-fn enter(queue: &Queue) -> bool {
     if queue.assisted().swap(true, Ordering::AcqRel) {
         return false;
     }
-    if !queue.in_order() && OUT_OF_ORDER.swap(true, Ordering::AcqRel) {
+    let sent = queue.permit_wait().is_some_and(|permission| {
+        send(Wait { queue: queue.clone(), wait: Box::new(wait), _permission: permission })
+    });
+    if !sent {
         queue.assisted().store(false, Ordering::Release);
-        return false;
     }
-    true
-}
-
-fn leave(queue: &Queue) {
-    if !queue.in_order() {
-        OUT_OF_ORDER.store(false, Ordering::Release);
-    }
-    queue.assisted().store(false, Ordering::Release);
+    sent
 }
 
 fn send(wait: Wait) -> bool {
@@ -112,6 +92,6 @@ fn serve(number: u64, sender: &Sender<Wait>, waits: &Receiver<Wait>) {
 impl Wait {
     fn run(self) {
         (self.wait)();
-        leave(&self.queue);
+        self.queue.assisted().store(false, Ordering::Release);
     }
 }

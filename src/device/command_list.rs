@@ -2,13 +2,16 @@
 //! executable SYCL graph.
 
 use super::brief::Launch;
+use super::in_flight::Submission;
 use super::recording::Work;
 use super::work_group::OpenLaunch;
 use super::{Context, Device, Event, Queue};
 use crate::error::{During, Error, Result};
+pub(crate) use crate::ffi::Pointers;
 use crate::ffi::{self, CommandKind, KernelArgKind, ListPlace, PlainCommand};
 use crate::runtime::Handle;
 use crate::trace::{Kind, Label, recorder};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A command of a list. Its pointers are numbers.
@@ -26,6 +29,9 @@ pub(crate) struct CommandList {
     raw: Handle<ffi::CommandList>,
     /// The queue of the event that ends a submission.
     queue: Queue,
+    /// All queues.
+    queues: Vec<Queue>,
+    bound: u32,
     name: Arc<str>,
 }
 
@@ -65,11 +71,28 @@ impl CommandList {
             };
             ffi::list_add(list.pin_mut(), queue, &command, place).during(DURING)?;
         }
-        ffi::list_end(list.pin_mut(), ends).during(DURING)?;
-        Ok(Self { raw: Handle::new(list), queue: queue.clone(), name: Arc::from("replay") })
+        let bind = queue.context().capabilities().driver_launches;
+        let bound = ffi::list_end(list.pin_mut(), ends, bind).during(DURING)?;
+        let mut queues: Vec<Queue> = Vec::new();
+        for command in commands {
+            if !queues.contains(command.queue) {
+                queues.push(command.queue.clone());
+            }
+        }
+        Ok(Self { raw: Handle::new(list), queue: queue.clone(), queues, bound, name: Arc::from("replay") })
     }
 
-    /// Submits the commands after the events. If one fails, `sent` gets an event that completes after the commands that
+    /// The number of launches that go directly to the driver, if no other library uses their queues.
+    pub(crate) fn bound(&self) -> u32 {
+        self.bound
+    }
+
+    /// Whether a host task of another library may delay a command. libsycl then holds back later commands of its queue.
+    fn may_be_delayed(&self, after: &[Event]) -> bool {
+        self.queues.iter().any(Queue::is_exposed) || after.iter().any(Event::may_be_delayed)
+    }
+
+    /// Submits the commands after the events. One thread at a time may call this. If a command fails, `sent` gets an event that completes after the commands that
     /// were submitted.
     ///
     /// # Safety
@@ -77,17 +100,21 @@ impl CommandList {
     /// kernels.
     pub(crate) unsafe fn submit(
         &self,
-        pointers: &[usize],
+        pointers: &Pointers<'_>,
         after: &[Event],
         sent: impl FnOnce(Event),
     ) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.queue.wait_list(after)?;
         let mut failure = String::new();
+        let use_bound = self.bound > 0 && !self.may_be_delayed(after);
+        let others = Others::begin(&self.queues, &self.queue);
         // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
-        let raw = unsafe { ffi::list_submit(self.raw.get()?, pointers, &list.addresses, &mut failure) };
+        let raw =
+            unsafe { ffi::list_submit(self.raw.get()?, pointers, &list.addresses, use_bound, &mut failure) };
         let raw = raw.during("replaying the commands of a capture")?;
-        let event = Event::of_launch(raw, &self.queue, replay(self, after));
+        let event = Event::of_launch(raw, &self.queue, replay(self, after), &list.submission);
+        others.add(&event);
         recorder::command(begun, self.label(), &event, after);
         if failure.is_empty() {
             return Ok(event);
@@ -105,6 +132,7 @@ impl CommandList {
 pub(crate) struct SyclGraph {
     raw: Handle<ffi::SyclGraph>,
     queue: Queue,
+    queues: Vec<Queue>,
     name: Arc<str>,
 }
 
@@ -113,7 +141,7 @@ impl SyclGraph {
     pub(crate) fn new(
         list: &CommandList,
         (context, device): (&Context, &Device),
-        pointers: &[usize],
+        pointers: &Pointers<'_>,
         edges: &[u32],
     ) -> Result<Self> {
         let raw = ffi::graph_new(list.raw.get()?, context.raw()?, device.raw()?, pointers, edges);
@@ -121,6 +149,7 @@ impl SyclGraph {
         Ok(Self {
             raw: Handle::new(raw),
             queue: list.queue.clone(),
+            queues: list.queues.clone(),
             name: Arc::from("replay of a SYCL graph"),
         })
     }
@@ -132,10 +161,12 @@ impl SyclGraph {
     pub(crate) unsafe fn submit(&self, after: &[Event]) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.queue.wait_list(after)?;
+        let others = Others::begin(&self.queues, &self.queue);
         // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::graph_submit(self.raw.get()?, self.queue.raw()?, &list.addresses) };
         let raw = raw.during("replaying a SYCL graph")?;
-        let event = Event::of_launch(raw, &self.queue, replay(self, after));
+        let event = Event::of_launch(raw, &self.queue, replay(self, after), &list.submission);
+        others.add(&event);
         recorder::command(
             begun,
             Label { kind: Kind::Kernel, name: Some(&self.name), bytes: 0 },
@@ -143,6 +174,20 @@ impl SyclGraph {
             after,
         );
         Ok(event)
+    }
+}
+
+/// Submissions to the queues of a capture besides that of the event: a wait for one of them covers its commands.
+struct Others<'a>(SmallVec<[(&'a Queue, Submission<'a>); 2]>);
+
+impl<'a> Others<'a> {
+    fn begin(queues: &'a [Queue], queue: &Queue) -> Self {
+        let others = queues.iter().filter(|other| *other != queue);
+        Self(others.map(|other| (other, other.begin_submission())).collect())
+    }
+
+    fn add(self, event: &Event) {
+        self.0.iter().for_each(|(queue, _)| event.is_in_flight_on(queue));
     }
 }
 

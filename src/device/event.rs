@@ -1,9 +1,10 @@
 //! An event: a submitted command and its state.
 
-use super::Queue;
 use super::assist::assist_wait;
 use super::brief::Launch;
-use super::in_flight::Command;
+use super::driver_wait::DriverWait;
+use super::in_flight::{Command, Submission};
+use super::{Queue, driver_wait};
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
 use crate::runtime::interrupt::{self, poll_until};
@@ -51,6 +52,13 @@ const TRIES: u32 = 10;
 /// If a command that is only polled takes longer, a thread waits for it in the driver.
 const SHORT: Duration = Duration::from_micros(100);
 
+/// Where a thread has waited for a command. libsycl collects the errors of its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    InLibsycl,
+    Polled,
+}
+
 /// When a command was submitted, started and ended, in nanoseconds of the device's clock.
 ///
 /// ```
@@ -75,17 +83,32 @@ pub struct Timestamps {
 }
 
 impl Event {
-    pub(super) fn new(raw: UniquePtr<ffi::Event>, queue: &Queue) -> Self {
-        Self::made(raw, queue, true, None)
+    pub(super) fn new(
+        raw: UniquePtr<ffi::Event>,
+        queue: &Queue,
+        submission: Option<&Submission<'_>>,
+    ) -> Self {
+        Self::ordered(raw, queue, None, submission)
     }
 
-    pub(super) fn of_launch(raw: UniquePtr<ffi::Event>, queue: &Queue, launch: Option<Launch>) -> Self {
-        Self::made(raw, queue, true, launch)
+    pub(super) fn of_launch(
+        raw: UniquePtr<ffi::Event>,
+        queue: &Queue,
+        launch: Option<Launch>,
+        submission: &Submission<'_>,
+    ) -> Self {
+        Self::ordered(raw, queue, launch, Some(submission))
     }
 
     /// An event in the queue's context, but outside the queue's order.
     pub(super) fn outside(raw: UniquePtr<ffi::Event>, queue: &Queue) -> Self {
-        Self::made(raw, queue, false, None)
+        let command = Arc::new(Command::new(raw, 0, None, queue.is_exposed()));
+        Self { command, queue: queue.clone(), ordered: false }
+    }
+
+    /// Adds it to the commands in flight on another queue, which submitted a part of its work.
+    pub(super) fn is_in_flight_on(&self, queue: &Queue) {
+        queue.add_in_flight(&self.command, None);
     }
 
     /// The name of a command that a capture has recorded: nothing runs behind it, and every wait for it is an error.
@@ -115,13 +138,16 @@ impl Event {
         }
     }
 
-    fn made(raw: UniquePtr<ffi::Event>, queue: &Queue, ordered: bool, launch: Option<Launch>) -> Self {
-        let number = if ordered && queue.in_order() { queue.number() } else { 0 };
+    fn ordered(
+        raw: UniquePtr<ffi::Event>,
+        queue: &Queue,
+        launch: Option<Launch>,
+        submission: Option<&Submission<'_>>,
+    ) -> Self {
+        let number = if queue.in_order() { queue.number() } else { 0 };
         let command = Arc::new(Command::new(raw, number, launch, queue.is_exposed()));
-        if ordered {
-            queue.add_in_flight(&command);
-        }
-        Self { command, queue: queue.clone(), ordered }
+        queue.add_in_flight(&command, submission);
+        Self { command, queue: queue.clone(), ordered: true }
     }
 
     /// The in-order queue whose order it follows, if any.
@@ -135,6 +161,7 @@ impl Event {
 
     /// The address of the `sycl::event`, for another library; valid while this event or a clone of it lives.
     pub(crate) fn address(&self) -> Result<*mut std::ffi::c_void> {
+        driver_wait::share(self.queue.device(), self.queue.in_order());
         Ok(ffi::event_address(self.raw()?) as *mut std::ffi::c_void)
     }
 
@@ -191,34 +218,44 @@ impl Event {
             return self.queue.raise_errors();
         }
         let begun = recorder::begin();
-        let waited = self.wait_quietly();
+        let waited = self.wait_until_over();
         recorder::waited(begun, &self.queue, Some(self.record()));
-        if matches!(waited, Err(Error::Interrupted)) {
-            return waited;
+        match waited {
+            Ok(Waited::Polled) => self.queue.raise_errors(),
+            Ok(Waited::InLibsycl) => self.queue.raise_stored_errors(),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            // The error stored in the queue is the cause.
+            Err(error) => self.queue.raise_stored_errors().and(Err(error)),
         }
-        // If the wait fails, the error stored in the queue is the cause.
-        self.queue.raise_stored_errors().and(waited)
     }
 
     /// As [`Event::wait`], but leaves the errors stored in the queue for the next wait of a user.
     pub(crate) fn wait_quietly(&self) -> Result<()> {
+        self.wait_until_over().map(drop)
+    }
+
+    fn wait_until_over(&self) -> Result<Waited> {
         if self.command.is_done() {
-            return Ok(());
+            return Ok(Waited::Polled);
         }
         let raw = self.raw()?;
         // With earlier commands on the queue, the time does not describe the launch.
         let launch = self.command.launch.filter(|_| self.queue.has_come_to(self.command.number));
         let begun = launch.map(|_| Instant::now());
-        let pending = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
-        checks::waits(|| self.may_be_held_up());
-        ffi::event_wait(raw).during("waiting for an event")?;
-        self.note_done();
-        drop(pending);
+        let (pending, permission) = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
+        // If it was found complete, the driver may not know yet that it is, and would wait without permission.
+        let waited = if self.command.is_done() { Waited::Polled } else { Waited::InLibsycl };
+        if waited == Waited::InLibsycl {
+            checks::waits(|| self.may_be_held_up());
+            ffi::event_wait(raw).during("waiting for an event")?;
+            self.note_done();
+        }
+        drop((pending, permission));
         self.queue.tidy();
         if let (Some(launch), Some(begun)) = (launch, begun) {
             launch.took(begun.elapsed());
         }
-        Ok(())
+        Ok(waited)
     }
 
     /// Whether a host task of another library may delay the command.
@@ -238,19 +275,25 @@ impl Event {
     }
 
     /// Returns when a wait inside libsycl blocks no other thread: when no host task can delay the command, or
-    /// when the device executes it. An interruptible wait returns only after the command, since waits inside
-    /// libsycl cannot be interrupted. A wait for a brief launch is not interruptible.
-    fn before_libsycl(&self, brief: bool) -> Result<Pending> {
+    /// when the device executes it, and with permission to wait inside the driver; or when the command is over. An
+    /// interruptible wait returns only after the command, since waits inside libsycl cannot be interrupted. A wait for a
+    /// brief launch is not interruptible.
+    fn before_libsycl(&self, brief: bool) -> Result<(Pending, Option<DriverWait>)> {
         let interruptible = interrupt::is_possible() && !brief;
         let exposed = self.command.exposed;
+        let mut permission = None;
         if !interruptible && !exposed {
             self.poll_while_running();
-            return Ok(Pending::for_wait());
+            permission = self.queue.permit_wait();
+            if permission.is_some() {
+                return Ok((Pending::for_wait(), permission));
+            }
         }
+        self.queue.flush();
         let mut status = EventStatus::Submitted;
         let mut tries = TRIES;
         let (running, assisted) = (Cell::new(false), Cell::new(false));
-        poll_until(
+        let pending = poll_until(
             || {
                 status = self.status().unwrap_or_else(|_| {
                     tries = tries.saturating_sub(1);
@@ -258,15 +301,21 @@ impl Event {
                     if tries == 0 { EventStatus::Unknown } else { EventStatus::Submitted }
                 });
                 running.set(status == EventStatus::Running);
-                !matches!(status, EventStatus::Submitted | EventStatus::Running)
-                    || (running.get() && !interruptible)
+                if !matches!(status, EventStatus::Submitted | EventStatus::Running) {
+                    return true;
+                }
+                if !interruptible && (running.get() || !exposed) {
+                    permission = self.queue.permit_wait();
+                }
+                permission.is_some()
             },
             || {
-                if !assisted.get() && (!exposed || running.get()) {
+                if interruptible && !assisted.get() && (!exposed || running.get()) {
                     assisted.set(self.assist());
                 }
             },
-        )
+        )?;
+        Ok((pending, permission))
     }
 
     /// Starts a wait for the command inside the driver on another thread; see [`assist_wait`].

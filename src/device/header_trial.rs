@@ -3,9 +3,10 @@
 use super::kernel_args::KernelArgs;
 use super::{Context, Device, UsmKind};
 use crate::error::{During, Error, Result};
-use crate::ffi;
 use crate::ffi::Extents;
+use crate::ffi::{self, EventStatus};
 use crate::runtime::{Pending, checks, emulator};
+use std::time::Duration;
 
 /// One kernel for each number of dimensions, in one source. Each work-item writes its number to the element at its
 /// position, or 0 if its ids contradict each other.
@@ -90,8 +91,14 @@ pub(super) fn runs(context: &Context, device: &Device, bundle: &ffi::Bundle) -> 
             // SAFETY: as above; the kernel writes inside the `BYTES` of its one argument, even with wrong ids.
             unsafe { ffi::queue_launch(&queue, kernel, &extents, &args, args.more(), &[]) }?;
             // SAFETY: as above, also for `found`.
-            unsafe { ffi::queue_memcpy(&queue, found.as_mut_ptr().addr(), memory.address, BYTES, &[]) }?;
-            ffi::queue_wait(&queue)
+            let copy =
+                unsafe { ffi::queue_memcpy(&queue, found.as_mut_ptr().addr(), memory.address, BYTES, &[]) }?;
+            // Needs no permission to wait inside the driver (`driver_wait`).
+            ffi::queue_flush(&queue)?;
+            while matches!(ffi::event_status(&copy)?, EventStatus::Submitted | EventStatus::Running) {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            ffi::event_wait(&copy)
         };
         run().or_else(|error| ffi::queue_join(&queue).and(Err(error))).during(DURING)?;
         is_right &= (1..).zip(found).all(|(expected, found)| found == expected);

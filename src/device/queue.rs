@@ -1,6 +1,7 @@
 //! A queue: submits commands to one device in one context.
 
-use super::in_flight::{Added, Command, InFlight};
+use super::driver_wait::{self, DriverWait};
+use super::in_flight::{Added, Command, InFlight, Submission};
 use super::{Context, Device, Priority};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
@@ -77,7 +78,7 @@ impl RawQueue {
         let Ok(queue) = self.handle.get() else { return };
         // SAFETY: the list of events is empty.
         if let Ok(raw) = unsafe { ffi::queue_barrier(queue, &[]) } {
-            let _added = self.in_flight.add(&Arc::new(Command::new(raw, 0, None, self.is_exposed())));
+            let _added = self.in_flight.add(&Arc::new(Command::new(raw, 0, None, self.is_exposed())), None);
         }
     }
 }
@@ -181,6 +182,7 @@ impl Queue {
 
     /// Marks the queue: from now on another library may submit to it, including host tasks.
     pub(super) fn expose(&self) {
+        driver_wait::share(self.device(), self.in_order());
         self.0.raw.exposed.store(true, Ordering::Release);
     }
 
@@ -208,6 +210,13 @@ impl Queue {
         &self.0.raw.waits_for_proxies
     }
 
+    /// Permission to wait inside the driver for this queue or one of its events. Never given while commands wait for
+    /// another context, whose command may need the place.
+    pub(super) fn permit_wait(&self) -> Option<DriverWait> {
+        let alone = self.waits_for_proxies().load(Ordering::Acquire) == 0;
+        if alone { DriverWait::permit(self.device(), self.in_order()) } else { None }
+    }
+
     /// Whether a thread of usmq waits in the driver for a command of this queue.
     pub(super) fn assisted(&self) -> &AtomicBool {
         &self.0.raw.assisted
@@ -228,9 +237,14 @@ impl Queue {
         self.in_order() && self.0.raw.completed.load(Ordering::Relaxed) + 1 >= number
     }
 
+    /// Call before a submission.
+    pub(super) fn begin_submission(&self) -> Submission<'_> {
+        self.0.raw.in_flight.begin()
+    }
+
     /// Adds a command that was just submitted.
-    pub(super) fn add_in_flight(&self, command: &Arc<Command>) {
-        match self.0.raw.in_flight.add(command) {
+    pub(super) fn add_in_flight(&self, command: &Arc<Command>, submission: Option<&Submission<'_>>) {
+        match self.0.raw.in_flight.add(command, submission) {
             Added::Some => {}
             Added::First => remember(&self.0.raw),
             Added::Many => completion::watch(Box::new(Burst(self.0.raw.clone()))),

@@ -1,6 +1,7 @@
 //! The commands of a queue, over raw addresses, and waits for all of them. Higher layers handle ownership and order.
 
 use super::brief::Launch;
+use super::in_flight::Submission;
 use super::recording::{self, Work};
 use super::work_group::OpenLaunch;
 use super::{Event, Program, Queue, cross_context};
@@ -16,14 +17,16 @@ pub(crate) use super::kernel_args::{KernelArg, KernelArgs};
 pub(crate) use crate::ffi::Extents;
 
 /// The events of a wait list, with proxies for those of other contexts.
-pub(super) struct WaitList {
+pub(super) struct WaitList<'a> {
     pub(super) addresses: SmallVec<[usize; 8]>,
     _proxies: SmallVec<[Event; 1]>,
+    /// Dropped after the command was added to those in flight.
+    pub(super) submission: Submission<'a>,
 }
 
 impl Queue {
     /// Prepares a submission. Every command of usmq calls this.
-    pub(super) fn wait_list(&self, after: &[Event]) -> Result<WaitList> {
+    pub(super) fn wait_list(&self, after: &[Event]) -> Result<WaitList<'_>> {
         checks::submits();
         let (mut addresses, mut proxies) = (SmallVec::new(), SmallVec::new());
         for event in after {
@@ -39,7 +42,7 @@ impl Queue {
                 proxies.push(event);
             }
         }
-        Ok(WaitList { addresses, _proxies: proxies })
+        Ok(WaitList { addresses, _proxies: proxies, submission: self.begin_submission() })
     }
 
     /// Submits a barrier: its event completes after `after`, events of any queues, and after all commands submitted to
@@ -67,7 +70,7 @@ impl Queue {
         // SAFETY: the addresses are those of events that `list` and `after` keep alive during the call.
         let raw =
             unsafe { ffi::queue_barrier(self.raw()?, &list.addresses) }.during("submitting a barrier")?;
-        Ok(self.submitted(raw, begun, Label::new(Kind::Barrier, 0), after))
+        Ok(self.submitted(raw, Some(&list.submission), begun, Label::new(Kind::Barrier, 0), after))
     }
 
     /// As [`Queue::barrier`], after an event of another library.
@@ -82,7 +85,7 @@ impl Queue {
         // SAFETY: the caller's promise.
         let raw = unsafe { ffi::queue_barrier(self.raw()?, &[event]) };
         let raw = raw.during("submitting a barrier after another library's event")?;
-        Ok(self.submitted(raw, begun, Label::new(Kind::Barrier, 0), &[]))
+        Ok(self.submitted(raw, None, begun, Label::new(Kind::Barrier, 0), &[]))
     }
 
     /// # Safety
@@ -103,7 +106,7 @@ impl Queue {
         // call.
         let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &list.addresses) };
         let raw = raw.during("submitting a copy")?;
-        Ok(self.submitted(raw, begun, Label::new(Kind::Copy, bytes), after))
+        Ok(self.submitted(raw, Some(&list.submission), begun, Label::new(Kind::Copy, bytes), after))
     }
 
     /// # Safety
@@ -124,7 +127,7 @@ impl Queue {
         // call.
         let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
         let raw = raw.during("submitting a fill")?;
-        Ok(self.submitted(raw, begun, Label::new(Kind::Fill, bytes), after))
+        Ok(self.submitted(raw, Some(&list.submission), begun, Label::new(Kind::Fill, bytes), after))
     }
 
     /// # Safety
@@ -139,7 +142,7 @@ impl Queue {
         // call.
         let raw = unsafe { ffi::queue_prefetch(self.raw()?, pointer, bytes, &list.addresses) };
         let raw = raw.during("submitting a prefetch")?;
-        Ok(self.submitted(raw, begun, Label::new(Kind::Copy, bytes), after))
+        Ok(self.submitted(raw, Some(&list.submission), begun, Label::new(Kind::Copy, bytes), after))
     }
 
     /// # Safety
@@ -161,7 +164,7 @@ impl Queue {
         // call.
         let raw = unsafe { ffi::queue_mem_advise(self.raw()?, pointer, bytes, advice, &list.addresses) };
         let raw = raw.during("submitting an advice about memory")?;
-        Ok(self.submitted(raw, begun, Label::new(Kind::Barrier, 0), after))
+        Ok(self.submitted(raw, Some(&list.submission), begun, Label::new(Kind::Barrier, 0), after))
     }
 
     /// # Safety
@@ -193,7 +196,8 @@ impl Queue {
         let raw = unsafe { ffi::queue_launch(queue, kernel, &sized, args, args.more(), &list.addresses) };
         // A launch with dependencies may take any time.
         let launch = after.is_empty().then(|| Launch::new(program, &extents, args)).flatten();
-        let event = Event::of_launch(raw.during("launching a kernel")?, self, launch);
+        let raw = raw.during("launching a kernel")?;
+        let event = Event::of_launch(raw, self, launch, &list.submission);
         recorder::command(begun, label, &event, after);
         Ok(event)
     }
@@ -220,7 +224,10 @@ impl Queue {
 
     fn wait_for_all(&self) -> Result<()> {
         let raw = self.raw()?;
-        if !interrupt::is_possible() && !self.is_exposed() {
+        if !interrupt::is_possible()
+            && !self.is_exposed()
+            && let Some(_permission) = self.permit_wait()
+        {
             let pending = Pending::for_wait();
             checks::waits(|| false);
             let waited = ffi::queue_wait(raw).during("waiting for a queue");
@@ -258,19 +265,21 @@ impl Queue {
 
     fn barrier_unrecorded(&self) -> Result<Event> {
         checks::submits();
+        let submission = self.begin_submission();
         // SAFETY: the list of events is empty.
         let raw = unsafe { ffi::queue_barrier(self.raw()?, &[]) };
-        Ok(Event::new(raw.during("submitting a barrier")?, self))
+        Ok(Event::new(raw.during("submitting a barrier")?, self, Some(&submission)))
     }
 
     fn submitted(
         &self,
         raw: UniquePtr<ffi::Event>,
+        submission: Option<&Submission<'_>>,
         begun: Option<recorder::Begun>,
         label: Label<'_>,
         after: &[Event],
     ) -> Event {
-        let event = Event::new(raw, self);
+        let event = Event::new(raw, self, submission);
         recorder::command(begun, label, &event, after);
         event
     }

@@ -140,21 +140,21 @@ impl Allocation {
 
     /// Uninitialised memory for use on `queue`. Zero bytes are valid and have a unique address. Memory that
     /// the host can access is idle; commands may still use other memory, which the log records.
-    pub(crate) fn new(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
+    pub(crate) fn new(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Arc<Self>> {
         let reuse = if kind.is_host_accessible() { Reuse::Idle } else { Reuse::InOrder };
         Self::with(bytes, kind, queue, reuse)
     }
 
     /// As [`Allocation::new`], for memory of any kind that only commands access.
-    pub(crate) fn for_commands(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Self> {
+    pub(crate) fn for_commands(bytes: usize, kind: UsmKind, queue: &Queue) -> Result<Arc<Self>> {
         Self::with(bytes, kind, queue, Reuse::InOrder)
     }
 
-    fn with(bytes: usize, kind: UsmKind, queue: &Queue, reuse: Reuse) -> Result<Self> {
+    fn with(bytes: usize, kind: UsmKind, queue: &Queue, reuse: Reuse) -> Result<Arc<Self>> {
         let pool = Pool::for_request(queue, kind, bytes)?;
         let (block, last_use) = pool.allocate(bytes, queue, reuse)?;
         let log = Log { access: AccessLog::after(last_use), ..Log::default() };
-        Ok(Self {
+        Ok(Arc::new(Self {
             pointer: block.pointer(),
             bytes,
             kind: kind.into(),
@@ -162,7 +162,7 @@ impl Allocation {
             log: LogOf::Own(ForkMutex::new(log)),
             known: AtomicBool::new(false),
             poison: OnceCell::new(),
-        })
+        }))
     }
 
     /// Imports memory of another library and keeps `owner` alive; only memory of usmq needs none. All imports of one
@@ -432,8 +432,8 @@ impl Drop for Allocation {
         }
         match (&mut self.owner, &mut self.log) {
             (AllocationOwner::Ours { pool, block }, LogOf::Own(log)) => {
-                let Log { access, shared_on, .. } = std::mem::take(log.get_mut());
-                Pool::retire(pool, block.take(), self.bytes, access.pending(), shared_on);
+                let Log { access, shared_on, .. } = log.get_mut();
+                Pool::retire(pool, block.take(), self.bytes, access.pending(), std::mem::take(shared_on));
             }
             (AllocationOwner::Foreign { owner, .. } | AllocationOwner::System { owner }, LogOf::Own(log)) => {
                 let pending = log.get_mut().access.pending();

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The account of a device and USM kind. Lives as long as the process, unlike pools.
 pub(super) struct Budget {
     raw: Handle<ffi::UsmBudget>,
+    /// A copy of the limit in the shim, which costs no call.
+    limit: AtomicU64,
     /// Bytes of arrays, as requested.
     used: AtomicU64,
     peak: AtomicU64,
@@ -51,7 +53,9 @@ impl Budgets {
     }
 
     fn apply(&self, device: &Device, kind: UsmKind, budget: &Budget) -> Result<()> {
-        ffi::budget_set_limit(budget.raw()?, self.limit(Some(device), kind).unwrap_or(NONE));
+        let limit = self.limit(Some(device), kind).unwrap_or(NONE);
+        ffi::budget_set_limit(budget.raw()?, limit);
+        budget.limit.store(limit, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -120,7 +124,7 @@ impl Budget {
     }
 
     pub(super) fn limit(&self) -> u64 {
-        self.raw().map_or(NONE, ffi::budget_limit)
+        self.limit.load(Ordering::Relaxed)
     }
 }
 
@@ -129,7 +133,8 @@ pub(super) fn for_device(device: &Device, kind: UsmKind) -> Result<&'static Budg
     let raw = Handle::new(ffi::budget_new().during("creating a memory budget")?);
     let zero = || AtomicU64::new(0);
     let frees = AtomicBool::new(false);
-    let budget = Budget { raw, used: zero(), peak: zero(), live: zero(), allocations: zero(), frees };
+    let limit = AtomicU64::new(NONE);
+    let budget = Budget { raw, limit, used: zero(), peak: zero(), live: zero(), allocations: zero(), frees };
     let mut budgets = BUDGETS.lock()?;
     let made = budgets.made.entry((device.clone(), kind)).or_insert_with(|| Box::leak(Box::new(budget)));
     let made: &'static Budget = made;

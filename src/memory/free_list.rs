@@ -1,9 +1,9 @@
-//! The free memory of one pool: UMF allocates blocks up to 32 KiB from slabs; larger ones are kept here by
-//! size class.
+//! The free memory of one pool: a few blocks of each size class. Blocks up to 32 KiB come from UMF's slabs, larger ones
+//! from the runtime.
 //!
 //! UMF's disjoint pool could keep large blocks too, but it continues to count blocks that a trim has
-//! returned, and then keeps fewer of their class (UMF 1.1 and 1.2, `chunked_slabs_in_pool`). usmq still uses it
-//! for small blocks, and recreates the pool as soon as no small block is in use after a trim.
+//! returned, and then keeps fewer of their class (UMF 1.1 and 1.2, `chunked_slabs_in_pool`). usmq uses it
+//! for small blocks, and recreates the pool as soon as none is in use or kept after a trim.
 
 use crate::error::{During, Result};
 use crate::ffi;
@@ -14,13 +14,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// The largest block that UMF allocates from a slab: half a slab.
 const SMALL: usize = 32 << 10;
 
+/// The smallest block: the alignment of all.
+const SMALLEST: usize = 64;
+
 /// Larger blocks are allocated from the runtime and freed directly.
 const LARGE: usize = 1 << 30;
 
 /// Size classes between two powers of two, so that rounding up adds less than a quarter.
 const STEPS: usize = 4;
 
-const CLASSES: usize = (LARGE / SMALL).ilog2() as usize * STEPS;
+/// The first class has the smallest size only.
+const CLASSES: usize = 1 + (LARGE / SMALLEST).ilog2() as usize * STEPS;
 
 /// The maximum number of free blocks of a size class.
 const MOST: usize = 4;
@@ -37,7 +41,7 @@ pub(super) struct FreeList {
 /// Guards UMF's pool, which cannot be replaced during a call or while a block of it is in use.
 #[derive(Default)]
 struct Umf {
-    /// The number of blocks in use and of active calls.
+    /// The number of blocks in use or kept, and of active calls.
     users: AtomicUsize,
     /// While this is set, no call may begin. The thread that set it holds the lock.
     changing: AtomicBool,
@@ -49,10 +53,12 @@ struct Umf {
 /// The source of a block, to which it is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockSource {
-    Slab,
-    /// The size class.
-    Kept(usize),
-    Runtime,
+    /// UMF, by size class.
+    Slab(usize),
+    /// The runtime, by size class.
+    Class(usize),
+    /// The runtime, of this size only.
+    Exact,
 }
 
 /// Memory that was allocated and is returned once.
@@ -70,22 +76,23 @@ impl Block {
 
     /// Moves the block to its last owner and leaves an empty one.
     pub(super) fn take(&mut self) -> Self {
-        std::mem::replace(self, Self { pointer: 0, bytes: 0, source: BlockSource::Runtime })
+        std::mem::replace(self, Self { pointer: 0, bytes: 0, source: BlockSource::Exact })
     }
 }
 
 impl BlockSource {
     fn for_size(bytes: usize) -> Self {
-        if bytes <= SMALL {
-            return Self::Slab;
+        if bytes <= SMALLEST {
+            return Self::Slab(0);
         }
         if bytes > LARGE {
-            return Self::Runtime;
+            return Self::Exact;
         }
         let doublings = (bytes - 1).ilog2();
         let (below, step) = (1 << doublings, (1 << doublings) / STEPS);
         let steps = (bytes - below).div_ceil(step);
-        Self::Kept((doublings - SMALL.ilog2()) as usize * STEPS + steps - 1)
+        let class = (doublings - SMALLEST.ilog2()) as usize * STEPS + steps;
+        if bytes <= SMALL { Self::Slab(class) } else { Self::Class(class) }
     }
 }
 
@@ -131,7 +138,7 @@ impl FreeList {
     }
 
     fn source(&self, bytes: usize) -> BlockSource {
-        if self.keeps { BlockSource::for_size(bytes) } else { BlockSource::Runtime }
+        if self.keeps { BlockSource::for_size(bytes) } else { BlockSource::Exact }
     }
 
     /// A free block; `None` if the runtime or the limit cannot provide one, even for exactly these bytes.
@@ -139,21 +146,23 @@ impl FreeList {
         let raw = self.raw.get()?;
         let mut source = self.source(bytes);
         let mut pointer = match source {
-            BlockSource::Slab => self.take_small(raw, bytes)?,
-            BlockSource::Kept(class) => {
+            BlockSource::Slab(class) | BlockSource::Class(class) => {
                 let kept = self.kept.lock()?[class].pop();
-                kept.unwrap_or_else(|| ffi::block_alloc(raw, size_of_class(class)))
+                kept.unwrap_or_else(|| self.take_new(raw, source, size_of_class(class)))
             }
-            BlockSource::Runtime => 0,
+            BlockSource::Exact => 0,
         };
         if pointer == 0 {
-            source = BlockSource::Runtime;
+            source = BlockSource::Exact;
             pointer = ffi::block_alloc(raw, bytes);
         }
         Ok((pointer != 0).then_some(Block { pointer, bytes, source }))
     }
 
-    fn take_small(&self, raw: &ffi::UsmPool, bytes: usize) -> Result<usize> {
+    fn take_new(&self, raw: &ffi::UsmPool, source: BlockSource, bytes: usize) -> usize {
+        if let BlockSource::Class(_) = source {
+            return ffi::block_alloc(raw, bytes);
+        }
         if self.umf.stale.load(Ordering::Relaxed) && self.umf.is_idle() {
             // If no new pool can be created, the old one stays in use.
             self.umf.trim(raw).ok();
@@ -163,7 +172,7 @@ impl FreeList {
         if taken == 0 {
             self.umf.leave();
         }
-        Ok(taken)
+        taken
     }
 
     /// Returns a block. After an error the caller still owns it.
@@ -172,25 +181,38 @@ impl FreeList {
     /// [`take`](Self::take) of this list returned it, no command uses it, and it is put once.
     pub(super) unsafe fn put(&self, block: &Block) -> Result<()> {
         let raw = self.raw.get()?;
-        let size = match block.source {
-            BlockSource::Slab => {
-                // SAFETY: the caller's promise; its source records that it came from this pool.
-                unsafe { ffi::pool_free(raw, block.pointer) }.during("freeing USM")?;
+        if let BlockSource::Slab(class) | BlockSource::Class(class) = block.source {
+            let kept = &mut self.kept.lock()?[class];
+            if kept.len() < MOST {
+                kept.push(block.pointer);
+                return Ok(());
+            }
+        }
+        // SAFETY: the caller's promise; its source records where it came from.
+        unsafe { self.give_back(raw, block.pointer, block.source, block.bytes) }
+    }
+
+    /// # Safety
+    /// As [`put`](Self::put); `bytes` is the size of a block without a class.
+    unsafe fn give_back(
+        &self,
+        raw: &ffi::UsmPool,
+        pointer: usize,
+        source: BlockSource,
+        bytes: usize,
+    ) -> Result<()> {
+        let bytes = match source {
+            BlockSource::Slab(_) => {
+                // SAFETY: the caller's promise.
+                unsafe { ffi::pool_free(raw, pointer) }.during("freeing USM")?;
                 self.umf.leave();
                 return Ok(());
             }
-            BlockSource::Kept(class) => {
-                let kept = &mut self.kept.lock()?[class];
-                if kept.len() < MOST {
-                    kept.push(block.pointer);
-                    return Ok(());
-                }
-                size_of_class(class)
-            }
-            BlockSource::Runtime => block.bytes,
+            BlockSource::Class(class) => size_of_class(class),
+            BlockSource::Exact => bytes,
         };
         // SAFETY: the caller's promise; it came from the runtime with this size.
-        unsafe { ffi::block_free(raw, block.pointer, size) };
+        unsafe { ffi::block_free(raw, pointer, bytes) };
         Ok(())
     }
 
@@ -199,14 +221,19 @@ impl FreeList {
         self.umf.trim(self.empty()?)
     }
 
-    /// Frees large blocks.
+    /// Frees kept blocks, small ones to UMF.
     pub(super) fn empty(&self) -> Result<&ffi::UsmPool> {
         let raw = self.raw.get()?;
         for class in 0..CLASSES {
-            let kept = std::mem::take(&mut self.kept.lock()?[class]);
-            for pointer in kept {
-                // SAFETY: it was put, and kept blocks have the size of their class.
-                unsafe { ffi::block_free(raw, pointer, size_of_class(class)) };
+            let source = BlockSource::for_size(size_of_class(class));
+            loop {
+                let Some(pointer) = self.kept.lock()?[class].pop() else { break };
+                // SAFETY: it was put, and kept blocks have the source and the size of their class.
+                let given = unsafe { self.give_back(raw, pointer, source, 0) };
+                if given.is_err() {
+                    self.kept.lock()?[class].push(pointer); // for another attempt
+                    return given.map(|()| raw);
+                }
             }
         }
         Ok(raw)
@@ -214,7 +241,8 @@ impl FreeList {
 }
 
 fn size_of_class(class: usize) -> usize {
-    let below = SMALL << (class / STEPS);
+    let Some(class) = class.checked_sub(1) else { return SMALLEST };
+    let below = SMALLEST << (class / STEPS);
     below + (class % STEPS + 1) * (below / STEPS)
 }
 
@@ -225,22 +253,27 @@ mod tests {
 
     #[test]
     fn the_smallest_and_largest_size_class() {
-        assert_eq!(BlockSource::for_size(0), BlockSource::Slab);
-        assert_eq!(BlockSource::for_size(SMALL), BlockSource::Slab);
-        assert_eq!(BlockSource::for_size(SMALL + 1), BlockSource::Kept(0));
-        assert_eq!(BlockSource::for_size(2 * SMALL), BlockSource::Kept(STEPS - 1));
-        assert_eq!(BlockSource::for_size(LARGE), BlockSource::Kept(CLASSES - 1));
+        assert_eq!(BlockSource::for_size(0), BlockSource::Slab(0));
+        assert_eq!(BlockSource::for_size(SMALLEST), BlockSource::Slab(0));
+        assert_eq!(BlockSource::for_size(SMALLEST + 1), BlockSource::Slab(1));
+        assert_eq!(BlockSource::for_size(2 * SMALLEST), BlockSource::Slab(STEPS));
+        assert_eq!(BlockSource::for_size(SMALL), BlockSource::Slab(9 * STEPS));
+        assert_eq!(BlockSource::for_size(SMALL + 1), BlockSource::Class(9 * STEPS + 1));
+        assert_eq!(BlockSource::for_size(LARGE), BlockSource::Class(CLASSES - 1));
         assert_eq!(size_of_class(CLASSES - 1), LARGE);
-        assert_eq!(BlockSource::for_size(LARGE + 1), BlockSource::Runtime);
+        assert_eq!(BlockSource::for_size(LARGE + 1), BlockSource::Exact);
     }
 
     proptest! {
         #[test]
-        fn a_size_class_exceeds_the_request_by_less_than_a_quarter(bytes in SMALL + 1..=LARGE) {
-            let BlockSource::Kept(class) = BlockSource::for_size(bytes) else { panic!("{bytes} bytes have no class") };
+        fn a_size_class_exceeds_the_request_by_less_than_a_quarter(bytes in SMALLEST + 1..=LARGE) {
+            let source = BlockSource::for_size(bytes);
+            let (BlockSource::Slab(class) | BlockSource::Class(class)) = source else {
+                panic!("{bytes} bytes have no class")
+            };
             let size = size_of_class(class);
-            prop_assert!(size >= bytes && size - bytes < bytes / 4, "{size}");
-            prop_assert_eq!(BlockSource::for_size(size), BlockSource::Kept(class));
+            prop_assert!(size >= bytes && size - bytes < bytes.div_ceil(4), "{size}");
+            prop_assert_eq!(BlockSource::for_size(size), source);
         }
     }
 }

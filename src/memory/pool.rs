@@ -253,11 +253,8 @@ impl Pool {
         recorder::memory(recorder::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind.name()));
         pool.budget.remove(bytes as u64);
         history::freed(block.pointer());
-        let block = Waiting { pool: pool.clone(), block, bytes, pending, unseen };
-        if block.pending.is_empty() && block.unseen.is_empty() {
-            pool.put(block);
-        } else {
-            pool.waiting.push(block);
+        if !pending.is_empty() || !unseen.is_empty() || !pool.put(&block) {
+            pool.waiting.push(Waiting { pool: pool.clone(), block, bytes, pending, unseen });
         }
     }
 
@@ -367,23 +364,22 @@ impl Pool {
         let most = most.min(self.waiting.len());
         for _ in 0..most {
             let Some(mut block) = self.waiting.pop_oldest() else { return };
-            if block.is_free() {
-                self.put(block);
-            } else {
+            if !block.is_free() || !self.put(&block.block) {
                 self.waiting.push(block);
             }
         }
     }
 
-    /// Frees a block that no command uses. A free has no error to return: if it fails, the block waits for
+    /// Frees a block that no command uses. A free has no error to return: if this returns false, the block must wait for
     /// another attempt.
-    fn put(&self, block: Waiting) {
+    fn put(&self, block: &Block) -> bool {
         // SAFETY: the block came from this free list, no command uses it any more, and it is put once: it
         // left the allocation or the waiting list that owned it, and returns there only if the put failed.
-        if unsafe { self.blocks.put(&block.block) }.is_err() {
-            return self.waiting.push(block);
+        let done = unsafe { self.blocks.put(block) }.is_ok();
+        if done {
+            self.budget.free_soon();
         }
-        self.budget.free_soon();
+        done
     }
 }
 

@@ -2,11 +2,10 @@
 
 use super::plan::{Action, Facts, Plan, Step, decide};
 use crate::array::{Array, DType};
-use crate::device::{Event, Queue, UsmKind};
+use crate::device::{DeviceType, Event, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Operand, ordered_across};
 use crate::trace::{Reason, with_default_reason, with_reason};
-use std::sync::Arc;
 
 /// Bytes of one staging buffer. Two of them are in use at once.
 const CHUNK: usize = 2 << 20;
@@ -155,6 +154,7 @@ fn action_for(array: &Array, target: &Queue) -> Result<(Action, &'static str)> {
         peer_access: owner.map_or(Ok(false), |device| target.device().reaches_memory_of(device))?,
         direct_copies: target.device().capabilities().direct_copies,
         system: target.device().has_system_usm(),
+        cpu: place.is_some_and(|(_, device)| device.device_type() == DeviceType::Cpu),
         kind: array.memory_kind(),
     };
     Ok(decide(facts))
@@ -225,8 +225,8 @@ fn staged(source: &Array, target: &Array) -> Result<()> {
     let chunk = bytes.min(CHUNK);
     let (from, to) = (source.queue(), target.queue());
     let buffers = [
-        Arc::new(Allocation::for_commands(chunk, UsmKind::Host, from)?),
-        Arc::new(Allocation::for_commands(if bytes > chunk { chunk } else { 0 }, UsmKind::Host, from)?),
+        Allocation::for_commands(chunk, UsmKind::Host, from)?,
+        Allocation::for_commands(if bytes > chunk { chunk } else { 0 }, UsmKind::Host, from)?,
     ];
     let [(source_memory, read), (target_memory, write)] = operands(source, target);
     let operands = [

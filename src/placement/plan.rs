@@ -61,12 +61,15 @@ pub(super) struct Facts {
     pub direct_copies: bool,
     /// The target's device reaches system memory.
     pub system: bool,
+    /// The memory belongs to a CPU.
+    pub cpu: bool,
     pub kind: MemoryKind,
 }
 
 /// The cheapest correct action, and the reason.
 pub(super) fn decide(facts: Facts) -> (Action, &'static str) {
-    let Facts { same_queue, same_context, same_device, peer_access, direct_copies, system, kind } = facts;
+    let Facts { same_queue, same_context, same_device, peer_access, direct_copies, system, cpu, kind } =
+        facts;
     let host = kind == MemoryKind::Usm(UsmKind::Host);
     match (same_queue, same_context) {
         (true, _) => (Action::Keep, "it is on the target queue"),
@@ -87,6 +90,9 @@ pub(super) fn decide(facts: Facts) -> (Action, &'static str) {
         }
         // In another context, USM host memory is like any host memory.
         (_, false) if host => (Action::CopyDirect, "the contexts differ; the source is host memory"),
+        (_, false) if cpu => {
+            (Action::CopyDirect, "the contexts differ; the source is memory of a CPU, which is host memory")
+        }
         (_, false) => (Action::CopyStaged, "memory of a device in another context"),
     }
 }
@@ -209,7 +215,7 @@ mod tests {
 
     /// Every combination of facts.
     fn all() -> impl Iterator<Item = Facts> {
-        (0..64u32).flat_map(|bits| {
+        (0..128u32).flat_map(|bits| {
             let kinds = UsmKind::ALL.into_iter().map(MemoryKind::Usm).chain([MemoryKind::System]);
             kinds.map(move |kind| Facts {
                 same_queue: bits & 1 != 0,
@@ -218,6 +224,7 @@ mod tests {
                 peer_access: bits & 8 != 0,
                 direct_copies: bits & 16 != 0,
                 system: bits & 32 != 0,
+                cpu: bits & 64 != 0,
                 kind,
             })
         })
@@ -242,11 +249,11 @@ mod tests {
     }
 
     #[test]
-    fn device_memory_is_copied_directly_only_within_one_context_and_command() {
+    fn device_memory_is_copied_directly_within_one_context_and_command_or_from_another_context_of_a_cpu() {
         for facts in all().filter(|facts| facts.kind != HOST) {
             let (action, _) = decide(facts);
             if action == Action::CopyDirect {
-                assert!(facts.same_context && facts.direct_copies, "{facts:?}");
+                assert!(if facts.same_context { facts.direct_copies } else { facts.cpu }, "{facts:?}");
             }
         }
     }

@@ -397,6 +397,10 @@ fn param(object: &Bound<'_, PyAny>) -> PyResult<Param> {
 
 /// Whether it is an array with a queue.
 pub(super) fn holds_memory(object: &Bound<'_, PyAny>) -> bool {
+    // The usual arguments, since each attribute that an object lacks costs an exception.
+    if index::is_plain(object) {
+        return false;
+    }
     let marked = object.cast::<Mark>().map(|mark| mark.get().of.bind(object.py()));
     matches!(protocol::memory(marked.unwrap_or(object), &[Memory::Usm]), Ok(Some(_)))
 }

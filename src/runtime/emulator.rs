@@ -1,12 +1,11 @@
 //! The emulated GPUs: reads the variables of the process, and locates the OpenCL layer that implements them.
 
 use super::loaded_libraries::{drivers_are_loaded, libraries};
+use super::opencl_layers;
 use crate::error::{During, Error, Result, spelled};
 use crate::ffi;
 use once_cell::sync::OnceCell;
-use std::ffi::{CStr, OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The number of GPUs to emulate; without it the other variables have no effect.
 pub(crate) const GPUS: &str = "USMQ_EMULATE_GPUS";
@@ -18,10 +17,7 @@ const NAMES: [&str; 4] = [GPUS, OTHERS[0], OTHERS[1], OTHERS[2]];
 /// The path of the layer, for applications that do not install it beside themselves.
 pub(crate) const LIBRARY_VARIABLE: &str = "USMQ_EMULATOR_LIBRARY";
 
-/// The variable that lists layers for the OpenCL loader, which reads it once.
-pub(super) const LAYERS: &str = "OPENCL_LAYERS";
-
-/// The name of the layer; see build/emulator.rs.
+/// The name of the layer; see build/layers.rs.
 const LIBRARY: &str = "libusmq_emulator.so";
 
 /// The values of [`NAMES`] at the first device query.
@@ -103,7 +99,10 @@ pub(crate) fn fault() -> Result<Option<Fault>> {
         return Ok(Some(missing));
     }
     let too_late = drivers_are_loaded() && libraries(LIBRARY).is_empty();
-    let layers = || layers().or_else(|| std::env::var_os(LAYERS)).unwrap_or_default().into();
+    let layers = || {
+        let set = || std::env::var_os(opencl_layers::VARIABLE);
+        opencl_layers::value(missing_layer()).or_else(set).unwrap_or_default().into()
+    };
     Ok(too_late.then(|| Fault::TooLate { text: too_late_text(), layers: layers() }))
 }
 
@@ -115,31 +114,18 @@ fn too_late_text() -> String {
     )
 }
 
-/// The value of OPENCL_LAYERS that enables the GPUs, if they are requested and it does not list the layer
-/// yet.
-pub(super) fn layers() -> Option<OsString> {
+/// The layer, if GPUs are requested and OPENCL_LAYERS does not list it yet.
+pub(super) fn missing_layer() -> Option<PathBuf> {
     asked_for()?;
-    let Ok(Some(library)) = layer() else { return None };
-    let mut layers = std::env::var_os(LAYERS).unwrap_or_default();
-    if !layers.is_empty() {
-        layers.push(":");
-    }
-    layers.push(library);
-    Some(layers)
+    layer().ok()?
 }
 
 /// The layer that OPENCL_LAYERS lacks; `None` if it lists one, as set by a parent process.
 fn layer() -> Result<Option<PathBuf>, Fault> {
-    let layers = std::env::var_os(LAYERS).unwrap_or_default();
-    let named = layers.as_bytes().split(|byte| *byte == b':').map(|part| Path::new(OsStr::from_bytes(part)));
-    if named.into_iter().any(is_present_layer) {
+    if opencl_layers::is_listed(LIBRARY) {
         return Ok(None);
     }
     find().map(Some)
-}
-
-fn is_present_layer(path: &Path) -> bool {
-    path.file_name() == Some(OsStr::new(LIBRARY)) && path.exists()
 }
 
 fn find() -> Result<PathBuf, Fault> {
@@ -149,10 +135,7 @@ fn find() -> Result<PathBuf, Fault> {
         };
         return named.canonicalize().map_err(|_| fault());
     }
-    let own = own_folder();
-    let beside = own.iter().flat_map(|folder| [folder.join(LIBRARY), folder.join("lib").join(LIBRARY)]);
-    let built = option_env!("USMQ_EMULATOR_BUILT").map(PathBuf::from);
-    beside.chain(built).find(|path| path.exists()).ok_or_else(|| {
+    opencl_layers::find(LIBRARY).map_err(|own| {
         let place = own.map_or_else(|| "this program".to_owned(), |folder| folder.display().to_string());
         Fault::NoLibrary(format!(
             "the emulated GPUs need {LIBRARY}, which is not in {place}; {}",
@@ -164,26 +147,8 @@ fn find() -> Result<PathBuf, Fault> {
     })
 }
 
-/// The folder of the library or program that contains this code.
-fn own_folder() -> Option<PathBuf> {
-    let address = own_folder as fn() -> Option<PathBuf> as *const libc::c_void;
-    // SAFETY: Dl_info is a C struct of pointers, for which zeros are valid.
-    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: the address is that of a function of this library, and `about` outlives the call.
-    let found = unsafe { libc::dladdr(address, &raw mut about) };
-    if found == 0 || about.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: the loader owns the name, which ends with a NUL and stays while this library is loaded.
-    let name = unsafe { CStr::from_ptr(about.dli_fname) };
-    // The path of a program may be relative to a previous working directory.
-    let path = Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize();
-    Some(path.or_else(|_| std::env::current_exe()).ok()?.parent()?.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::find;
     use crate::ffi::emulation_fault;
 
     fn fault(memory: &str, system_usm: &str, faults: &str) -> String {
@@ -261,10 +226,5 @@ mod tests {
             let text = fault("", "", wrong);
             assert!(text.starts_with("USMQ_EMULATE_FAULTS=") && text.contains(wrong), "{wrong}: {text}");
         }
-    }
-
-    #[test]
-    fn a_cargo_build_finds_its_own_layer() {
-        assert!(find().is_ok(), "{:?}", find());
     }
 }

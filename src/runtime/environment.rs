@@ -4,6 +4,7 @@
 use super::cache_dir::{Who, fault, make_private};
 use super::emulator;
 use super::loaded_libraries::{drivers_are_loaded, runtime_folder};
+use super::opencl_layers;
 use once_cell::sync::OnceCell;
 use std::path::{Path, PathBuf};
 
@@ -33,13 +34,14 @@ pub(crate) fn without_own_term(selector: &str) -> &str {
     selector.strip_suffix(NO_DEVICE).unwrap_or(selector)
 }
 
-/// Makes the pip-installed CPU device and the requested emulated GPUs visible. Python calls it at import,
-/// since another library may query devices before usmq does. Loads nothing. Returns the driver and layers
-/// that it set, for copies of the environment.
+/// Makes the pip-installed CPU device and the requested emulated GPUs visible, and lists the layer for waits. Python
+/// calls it at import, since another library may query devices before usmq does. Loads nothing. Returns the driver and
+/// layers that it set, for copies of the environment.
 pub(crate) fn name_driver() -> Vec<Setting> {
     load_an_adapter();
     // On each call: the variable may be set between the import and the first device query.
-    let layers = emulator::layers().map(|layers| (emulator::LAYERS, PathBuf::from(layers)));
+    let layers = opencl_layers::value(emulator::missing_layer());
+    let layers = layers.map(|layers| (opencl_layers::VARIABLE, PathBuf::from(layers)));
     layers.iter().for_each(|(name, value)| set(name, value));
     static DONE: OnceCell<()> = OnceCell::new();
     // Once: later changes of the user have precedence.

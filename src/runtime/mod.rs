@@ -14,6 +14,7 @@ mod fork_mutex;
 mod interned;
 pub(crate) mod interrupt;
 mod loaded_libraries;
+mod opencl_layers;
 pub(crate) mod python_lock;
 mod retry;
 
@@ -26,6 +27,7 @@ pub(crate) use fork_mutex::ForkMutex;
 pub(crate) use interned::{AnyInterned, Interned, Interner};
 pub use interrupt::with_interrupt;
 pub(crate) use loaded_libraries::{drivers_are_loaded, libraries};
+pub(crate) use opencl_layers::waits_are_ordered;
 pub(crate) use python_lock::without_python_lock;
 pub(crate) use retry::retry;
 

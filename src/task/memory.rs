@@ -142,7 +142,7 @@ impl TaskMemory {
     /// As [`uninit`](Self::uninit).
     pub fn allocate(&self, bytes: usize, kind: UsmKind) -> Result<usize> {
         self.counted(bytes, kind, || {
-            let block = Arc::new(Allocation::new(bytes, kind, &self.queue)?);
+            let block = Allocation::new(bytes, kind, &self.queue)?;
             // The log does not see commands that use the address; later commands wait for the queue.
             block.share_on(&self.queue)?;
             let address = block.pointer();

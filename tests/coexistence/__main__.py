@@ -74,7 +74,7 @@ def native_stacks(pid: int) -> str:
     """Return the stack of each native thread of a process, or why there is none."""
     if shutil.which("gdb") is None:
         return "    not shown: gdb is not installed"
-    command = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all backtrace 40"]
+    command = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all backtrace 80"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     except subprocess.TimeoutExpired:

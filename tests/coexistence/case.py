@@ -134,6 +134,11 @@ class Dpnp:
     def borrow_dlpack(self, x: Any) -> Any:
         return self.dpnp.from_dlpack(x)
 
+    def host_tasks(self) -> list[Any]:
+        """Return the events of all host tasks that may be pending."""
+        manager = importlib.import_module("dpctl.utils").SequentialOrderManager
+        return [task for queue in self.constants for task in manager[queue].host_task_events]
+
     def read(self, array: Any) -> Any:
         return self.dpnp.asnumpy(array)
 
@@ -154,6 +159,12 @@ class ForeignArray:
         }
 
 
+def pending(tasks: list[Any]) -> list[Any]:
+    """Return the events that are not complete."""
+    complete = dpctl.event_status_type.complete
+    return [task for task in tasks if task.execution_status != complete]
+
+
 class Dpctl:
     """Memory and kernels of dpctl. No method waits but `read`."""
 
@@ -162,6 +173,7 @@ class Dpctl:
         import dpctl.program
 
         self.dpctl, self.size, self.queue = dpctl, size, queue
+        self.tasks: list[Any] = []
         program = dpctl.program.create_program_from_source(queue, TEXT)
         self.kernel = program.get_sycl_kernel("add_to")
         self.base = self.new()
@@ -172,10 +184,13 @@ class Dpctl:
         return ForeignArray(memory, self.size)
 
     def submit(self, source: ForeignArray, target: ForeignArray, queue: Any) -> None:
-        """Write source + 7 to target; as dpctl does, a host task keeps the arguments alive."""
+        """Write source + 7 to target; as in dpctl, a host task keeps the arguments alive."""
         after = [event for event in (source.event, target.event) if event is not None]
         arguments = [source.memory, target.memory, ctypes.c_uint32(7)]
-        target.event = queue.submit(self.kernel, arguments, [self.size], dEvents=after)
+        # `submit` would wait inside libsycl, for this command and for the host task.
+        target.event = queue.submit_async(self.kernel, arguments, [self.size], dEvents=after)
+        task = queue._submit_keep_args_alive(arguments, [target.event])
+        self.tasks = [*pending(self.tasks), task]
 
     def make(self) -> ForeignArray:
         made = self.new()
@@ -192,6 +207,10 @@ class Dpctl:
         self.submit(foreign, made, foreign.memory.sycl_queue)
         self.add(made)
         return made
+
+    def host_tasks(self) -> list[Any]:
+        """Return the events of all host tasks that may be pending."""
+        return self.tasks
 
     def borrow(self, x: Any) -> ForeignArray:
         return ForeignArray(self.dpctl.memory.as_usm_memory(x), self.size)
@@ -408,15 +427,9 @@ class Worker:
     def leave(self) -> Begun:
         """Begin a round and leave work of usmq in flight, but no host task of the peer's."""
         begun = self.begin()
-        if self.case["peer"] == "dpnp":
-            self.say("host tasks of the peer")
-            manager = importlib.import_module("dpctl.utils").SequentialOrderManager
-            complete = dpctl.event_status_type.complete
-            for queue in self.peer.constants:
-                while any(
-                    task.execution_status != complete for task in manager[queue].host_task_events
-                ):
-                    time.sleep(1e-3)
+        self.say("host tasks of the peer")
+        while pending(self.peer.host_tasks()):
+            time.sleep(1e-3)
         self.advance(1, begun.copy[:1], 50_000_000, queue=self.ours)
         return begun
 

@@ -1,4 +1,4 @@
-"""dpnp alone in several threads: cases that the suite excludes because they hang without usmq.
+"""dpnp or dpctl alone in several threads: cases excluded because they hang without usmq.
 
     OCL_ICD_FILENAMES=.venv/lib/libintelocl.so .venv/bin/python tests/coexistence/control.py NAME
 
@@ -13,6 +13,9 @@
             in-order queue: hung in each of 3 runs; over dpctl's own memory (`shared`) in none of 1.
             dpctl lets such an owner go in a host task that needs the GIL, the next command of the
             queue waits for that task, and dpnp waits for the command inside libsycl
+    waits   dpctl alone: two threads, each with two out-of-order queues, that call
+            `SyclQueue.submit`, which waits: locked up in 3 of 6 runs, one more aborted at its end;
+            with the layer for waits, which `import usmq` adds, in none of 4
 
 A hang prints the stacks after 20 s and exits with status 1. A run may also hang at the end of the
 process, where dpctl waits for its host tasks.
@@ -20,6 +23,7 @@ process, where dpctl waits for its host tasks.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import sys
 import threading
@@ -29,10 +33,13 @@ from collections.abc import Callable
 import dpctl
 import dpnp
 import numpy as np
-from dpctl.memory import as_usm_memory
+from dpctl.memory import MemoryUSMDevice, as_usm_memory
+from dpctl.program import create_program_from_source
 from dpnp import tensor
 
 SIZE, SECONDS = 40_000, 6
+ADD = """__kernel void add_to(__global const uint *a, __global uint *b, uint n) {
+    size_t i = get_global_id(0); b[i] = a[i] + n; }"""
 
 
 class Thread:
@@ -68,6 +75,30 @@ class Thread:
         dpnp.add(there, self.there, out=there)
         del made
         assert there.__sycl_usm_array_interface__
+        self.rounds += 1
+
+
+class Waits:
+    """A thread with two out-of-order queues of dpctl, whose `submit` waits."""
+
+    def __init__(self) -> None:
+        self.queue, self.rounds = dpctl.SyclQueue("cpu"), 0
+        own = dpctl.SyclQueue(self.queue.sycl_context, self.queue.sycl_device)
+        self.queues = (self.queue, own)
+        program = create_program_from_source(self.queue, ADD)
+        self.kernel = program.get_sycl_kernel("add_to")
+        self.memory = MemoryUSMDevice(4 * SIZE, queue=self.queue)
+        self.event = self.queue.submit_barrier()
+
+    def submit(self) -> None:
+        """Submit to both queues in turn, each command after the last one."""
+        for queue in self.queues * 2:
+            made = MemoryUSMDevice(4 * SIZE, queue=self.queue)
+            arguments = [self.memory, made, ctypes.c_uint32(7)]
+            first = queue.submit_async(self.kernel, arguments, [SIZE], dEvents=[self.event])
+            queue._submit_keep_args_alive(arguments, [first])
+            self.event = queue.submit(self.kernel, arguments, [SIZE], dEvents=[first])
+            self.memory = made
         self.rounds += 1
 
 
@@ -107,6 +138,8 @@ def prepare(name: str) -> tuple[list, Callable]:
         if name == "owners":
             arrays = [over_lent_memory(array) for array in arrays]
         return [Shared(arrays) for _ in range(3)], Shared.add
+    if name == "waits":
+        return [Waits() for _ in range(2)], Waits.submit
     if name == "getter":
         return [Thread(True, True) for _ in range(2)], Thread.read_interface
     return [Thread(name == "tight", False) for _ in range(4)], Thread.submit_and_ask
@@ -115,7 +148,7 @@ def prepare(name: str) -> tuple[list, Callable]:
 def main() -> None:
     """Run one control."""
     name = sys.argv[1]
-    assert name in ("first", "loose", "tight", "getter", "owners", "shared"), __doc__
+    assert name in ("first", "loose", "tight", "getter", "owners", "shared", "waits"), __doc__
     faulthandler.dump_traceback_later(20, exit=True)
     made, one = prepare(name)
     if name != "first":  # the first calls, one thread after the other
@@ -133,6 +166,11 @@ def main() -> None:
     for thread in threads:
         thread.join()
     print(f"{name}: {[each.rounds for each in made]} rounds", flush=True)
+    if name == "waits":
+        # A host task of dpctl that takes the GIL while Python ends aborts the process.
+        for each in made:
+            for queue in each.queues:
+                queue.wait()
 
 
 if __name__ == "__main__":

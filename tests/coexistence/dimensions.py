@@ -90,9 +90,12 @@ NOT_TRIED = (
     "the first call of a dpnp function in two threads at once: dpnp alone hangs there "
     "(control.py); each thread's first round runs before the threads start",
     "peers that wait in several threads: a wait of dpctl holds libsycl's graph lock while a host "
-    "task needs the GIL; with more than one thread only usmq waits",
-    "host tasks of dpnp that are pending at the end of the process: dpctl waits for them there, "
-    "and hangs alone; they are over when `exit` begins, and work of usmq is in flight",
+    "task needs the GIL, and without the layer for waits two waits on out-of-order queues lock up "
+    "the driver, in dpctl alone, too (control.py, `waits`); with more than one thread only usmq "
+    "waits, and dpctl's kernels go through `submit_async`, since `submit` waits",
+    "host tasks of dpnp or dpctl that are pending at the end of the process: dpctl waits for them "
+    "there, and hangs alone, or its host task ends the process, since Python ends the thread that "
+    "takes the GIL; they are over when `exit` begins, and work of usmq is in flight",
 )
 
 

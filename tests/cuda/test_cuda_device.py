@@ -163,7 +163,12 @@ def test_memory_is_released_after_the_transfer() -> None:
         assert found is not None
         return found["memory"], found["events"]
 
-    before = live()
+    # The release thread may still hold memory of the tests before this one.
+    before, since = live(), time.monotonic()
+    while time.monotonic() - since < 0.5:
+        time.sleep(0.01)
+        if live() != before:
+            before, since = live(), time.monotonic()
     values = np.arange(LARGE, dtype="f4")
     there = usmq.asarray(peer.Memory(values))  # the producer's object is dropped at once
     np.testing.assert_array_equal(there.to_numpy(), values)

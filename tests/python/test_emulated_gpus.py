@@ -173,14 +173,14 @@ print(subprocess.check_output([sys.executable, "-c",
         OPENCL_LAYERS="/nonexistent/other.so",
     )
     assert layers == again
-    assert layers.startswith("/nonexistent/other.so:")
+    assert ":/nonexistent/other.so:" in layers
     assert layers.count("libusmq_emulator.so") == 1
 
 
 def test_without_the_variable_the_layer_changes_nothing() -> None:
     code = "import os, usmq; print(os.environ.get('OPENCL_LAYERS')); print(usmq.devices())"
     plain = result(code, "")
-    assert plain[0] == "None"
+    assert "emulator" not in plain[0]
     [layer] = result("import os, usmq; print(os.environ['OPENCL_LAYERS'])")
     assert result(code, "", OPENCL_LAYERS=layer) == [layer, plain[1]]
 

@@ -36,9 +36,10 @@ def watchdog() -> Iterator[None]:
 
 @pytest.fixture
 def queues() -> list[usmq.Queue]:
-    """In-order queues: the driver for CPUs can lock up when threads wait for others at once."""
+    """Queues of any order, on the device and its parts."""
     device = usmq.current_queue().device
     found = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
+    found += [usmq.Queue(device, in_order=False)]
     if device.max_compute_units > 1:
         found += [usmq.Queue(part) for part in device.sub_devices(1)[:2]]
     return found

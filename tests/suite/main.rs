@@ -37,6 +37,7 @@ mod launches;
 mod one_line;
 mod order;
 mod placement;
+mod replay_launches;
 mod scopes;
 mod suai;
 mod task;

@@ -5,8 +5,8 @@ use crate::common::{
     two_sub_devices,
 };
 use usmq::{
-    Action, Array, Context, DType, Error, Index, Queue, Result, UsmKind, collocate, collocate_all, explain,
-    follow,
+    Action, Array, Context, DType, DeviceType, Error, Index, Queue, Result, UsmKind, collocate,
+    collocate_all, explain, follow,
 };
 
 const MIB: usize = 1 << 20;
@@ -64,8 +64,10 @@ fn moves_as(source: &Array, target: &Queue, expected: Action) -> Result<Array> {
     Ok(result)
 }
 
-fn elsewhere_action(kind: UsmKind) -> Action {
-    if kind == UsmKind::Host { Action::CopyDirect } else { Action::CopyStaged }
+/// The action that brings USM of a queue's device to another context.
+fn elsewhere_action(kind: UsmKind, from: &Queue) -> Action {
+    let is_host_memory = kind == UsmKind::Host || from.device().device_type() == DeviceType::Cpu;
+    if is_host_memory { Action::CopyDirect } else { Action::CopyStaged }
 }
 
 #[test]
@@ -95,11 +97,11 @@ fn every_dtype_and_kind_arrives_exactly_in_every_other_context() -> Result<()> {
             for kind in UsmKind::ALL {
                 let bytes = values(dtype, 3 * 5 * 7, &mut random);
                 let x = filled(&[3, 5, 7], dtype, kind, &home, &bytes)?;
-                let moved = moves_as(&x, &away, elsewhere_action(kind))?;
+                let moved = moves_as(&x, &away, elsewhere_action(kind, &home))?;
                 // The copy is ordered before this write and must not see it.
                 x.copy_from_bytes(&vec![1; bytes.len()])?;
                 assert_eq!(moved.to_bytes()?, bytes, "{x} to {away}");
-                let back = moves_as(&moved, &home, elsewhere_action(kind))?;
+                let back = moves_as(&moved, &home, elsewhere_action(kind, &away))?;
                 assert_eq!(back.to_bytes()?, bytes, "{moved} to {home}");
             }
         }
@@ -128,7 +130,7 @@ fn strided_views_arrive_contiguous_with_the_same_elements() -> Result<()> {
                 let whole = filled(&[6, 5, 7], dtype, kind, &home, &bytes)?;
                 for (name, view) in views {
                     let view = view(&whole)?;
-                    let moved = moves_as(&view, &away, elsewhere_action(kind))?;
+                    let moved = moves_as(&view, &away, elsewhere_action(kind, &home))?;
                     assert_eq!(
                         moved.to_bytes()?,
                         gathered(&view, &whole, &bytes),
@@ -172,9 +174,9 @@ fn sub_devices_share_host_memory_within_one_context() -> Result<()> {
         for (target, action) in [
             (&there, within),
             (&Queue::new(first, Some(&shared), LOOSE)?, Action::Rebind),
-            (&Queue::new(first, None, IN_ORDER)?, elsewhere_action(kind)),
-            (&Queue::new(second, None, IN_ORDER)?, elsewhere_action(kind)),
-            (&home, elsewhere_action(kind)),
+            (&Queue::new(first, None, IN_ORDER)?, elsewhere_action(kind, &here)),
+            (&Queue::new(second, None, IN_ORDER)?, elsewhere_action(kind, &here)),
+            (&home, elsewhere_action(kind, &here)),
         ] {
             assert!(moves_as(&x, target, action)?.to_bytes()? == bytes, "{x} to {target}");
         }
@@ -185,18 +187,21 @@ fn sub_devices_share_host_memory_within_one_context() -> Result<()> {
 #[test]
 fn sizes_around_the_chunks_of_a_staged_copy_are_exact() -> Result<()> {
     let home = default_queue()?;
+    let Some(parts) = two_sub_devices(home.device())? else { return Ok(()) };
+    let shared = Context::new(&parts)?;
+    let here = Queue::new(&parts[0], Some(&shared), IN_ORDER)?;
     let mut random = Random::new(4);
     let sizes = [1, 63, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 4 * MIB, 4 * MIB + 1, 6 * MIB - 5, 6 * MIB + 64];
-    for away in queues_elsewhere(&home)? {
-        // An out-of-order queue does not guarantee the order of the chunks.
-        for away in [away.clone(), Queue::new(away.device(), Some(away.context()), LOOSE)?] {
-            for size in sizes {
-                let bytes = random.bytes(size);
-                let x = filled(&[size], DType::U8, UsmKind::Device, &home, &bytes)?;
-                let moved = moves_as(&x, &away, Action::CopyStaged)?;
-                drop(x);
-                assert!(moved.to_bytes()? == bytes, "{size} bytes to {away}");
-            }
+    // An out-of-order queue does not guarantee the order of the chunks.
+    for away in
+        [Queue::new(&parts[1], Some(&shared), IN_ORDER)?, Queue::new(&parts[1], Some(&shared), LOOSE)?]
+    {
+        for size in sizes {
+            let bytes = random.bytes(size);
+            let x = filled(&[size], DType::U8, UsmKind::Device, &here, &bytes)?;
+            let moved = moves_as(&x, &away, Action::CopyStaged)?;
+            drop(x);
+            assert!(moved.to_bytes()? == bytes, "{size} bytes to {away}");
         }
     }
     Ok(())
@@ -213,7 +218,7 @@ fn large_arrays_of_odd_sizes_arrive_exactly() -> Result<()> {
             // Replaces a copy of odd length from the host, which some drivers execute byte by byte.
             let odd = x.index(&[slice(Some(61), Some(61 + 100 * MIB as isize + 3), 1)])?;
             let source = if kind == UsmKind::Device || number == 0 { odd } else { x.clone() };
-            let moved = moves_as(&source, away, elsewhere_action(kind))?;
+            let moved = moves_as(&source, away, elsewhere_action(kind, &home))?;
             x.fill(0u8)?;
             let start = source.address() - x.address();
             for part in [0..64, 64..50 * MIB, 50 * MIB..100 * MIB, 100 * MIB..source.size()] {
@@ -355,7 +360,7 @@ fn a_plan_prints_as_a_table() -> Result<()> {
     let rows = [
         ("keep", "0 B", "target queue"),
         ("rebind", "0 B", "same context and device"),
-        ("copy_staged", "1.5 MiB", "another context"),
+        (elsewhere_action(UsmKind::Device, away).name(), "1.5 MiB", "context"),
         ("copy_direct", "96 B", "contexts differ"),
     ];
     for (position, ((action, moves, why), array)) in rows.into_iter().zip(&arrays).enumerate() {

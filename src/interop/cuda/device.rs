@@ -261,11 +261,11 @@ impl StagingChannel {
 pub(super) struct Pinned {
     driver: Arc<dyn Driver>,
     context: Handle,
-    memory: Allocation,
+    memory: Arc<Allocation>,
 }
 
 impl Pinned {
-    fn new(driver: &Arc<dyn Driver>, context: Handle, memory: Allocation) -> Result<Self> {
+    fn new(driver: &Arc<dyn Driver>, context: Handle, memory: Arc<Allocation>) -> Result<Self> {
         // SAFETY: `drop` unregisters it before the memory is freed.
         unsafe { driver.register(context, memory.pointer(), memory.bytes()) }?;
         Ok(Self { driver: driver.clone(), context, memory })

@@ -1,4 +1,4 @@
-// The entry points that the OpenCL loader calls, and the layer's table of functions.
+// The functions that the emulator puts in the place of the loader's.
 #include "checks.h"
 #include "commands.h"
 #include "devices.h"
@@ -8,11 +8,7 @@
 
 #include <cstdio>
 
-#define EXPORTED extern "C" __attribute__((visibility("default")))
-
 namespace usmq::emulator {
-
-const cl_icd_dispatch *next = nullptr;
 
 void say(const std::string &line) noexcept {
   try {
@@ -25,10 +21,6 @@ void say(const std::string &line) noexcept {
 
 namespace {
 
-cl_icd_dispatch table;
-// A copy: loaders of 2026.2 free theirs during process exit, and the runtime may still call.
-cl_icd_dispatch below;
-
 template <typename Function> void *address(Function *function) { return reinterpret_cast<void *>(function); }
 
 struct Extension {
@@ -38,7 +30,7 @@ struct Extension {
 
 // Functions of extensions are not in the table: the runtime queries them by name.
 void *CL_API_CALL extension_function(cl_platform_id platform, const char *name) {
-  void *own = next->clGetExtensionFunctionAddressForPlatform(platform, name);
+  void *own = next.clGetExtensionFunctionAddressForPlatform(platform, name);
   const Emulation *known = emulation();
   if (own == nullptr || known == nullptr || known->platform != platform) {
     return own;
@@ -68,30 +60,10 @@ void *CL_API_CALL extension_function(cl_platform_id platform, const char *name) 
 
 } // namespace usmq::emulator
 
-EXPORTED cl_int CL_API_CALL clGetLayerInfo(cl_layer_info info, std::size_t room, void *to, std::size_t *size) {
-  using usmq::emulator::answer;
-  switch (info) {
-  case CL_LAYER_API_VERSION:
-    return answer<cl_layer_api_version>(CL_LAYER_API_VERSION_100, room, to, size);
-  case CL_LAYER_NAME: {
-    static constexpr char name[] = "usmq emulator";
-    return answer(name, sizeof name, room, to, size);
-  }
-  default:
-    return CL_INVALID_VALUE;
-  }
-}
+const char *const usmq::layer::name = "usmq emulator";
 
-EXPORTED cl_int CL_API_CALL clInitLayer(cl_uint count, const cl_icd_dispatch *target, cl_uint *own_count,
-                                        const cl_icd_dispatch **own) {
+void usmq::layer::replace_functions(cl_icd_dispatch &table) {
   using namespace usmq::emulator;
-  constexpr cl_uint entries = sizeof(cl_icd_dispatch) / sizeof(void *);
-  if (target == nullptr || own_count == nullptr || own == nullptr || count < entries) {
-    return CL_INVALID_VALUE;
-  }
-  below = *target;
-  next = &below;
-  table = *target;
   table.clGetDeviceIDs = get_device_ids;
   table.clGetDeviceInfo = get_device_info;
   table.clCreateSubDevices = create_sub_devices;
@@ -113,15 +85,4 @@ EXPORTED cl_int CL_API_CALL clInitLayer(cl_uint count, const cl_icd_dispatch *ta
   table.clReleaseEvent = release_event;
   table.clFinish = finish;
   replace_commands(table);
-  *own_count = entries;
-  *own = &table;
-  return CL_SUCCESS;
-}
-
-// Loaders of runtime 2026.2 and later, which close their layers, call only this function; its properties are all
-// optional. Headers before 2026.2 do not declare it. Closing needs no action.
-EXPORTED cl_int CL_API_CALL clInitLayerWithProperties(cl_uint count, const cl_icd_dispatch *target, cl_uint *own_count,
-                                                      const cl_icd_dispatch **own,
-                                                      const cl_properties * /*properties*/) {
-  return clInitLayer(count, target, own_count, own);
 }

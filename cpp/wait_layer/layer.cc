@@ -1,0 +1,242 @@
+// An OpenCL layer that keeps waits of several threads, of any library, from locking up the CPU driver.
+//
+// The driver executes commands in its workers and in the threads that wait, at most one of them per core. A thread that
+// waits when all places are taken leaves its wait to one of the others. If that thread has begun a command of the same
+// out-of-order queue and waits for its parts, it now waits for itself. So this layer lets a thread wait for an
+// out-of-order queue of a CPU only while no other thread waits. Meanwhile the others query the state of their events.
+//
+// An out-of-order queue that is released right after a query has found its last command complete stops later queues. So
+// the layer releases such queues later.
+#include "../opencl_layer/layer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <deque>
+#include <mutex>
+#include <sched.h>
+#include <utility>
+
+using usmq::layer::next;
+
+namespace {
+
+// Waits of one thread are for nothing that the rule concerns, for in-order queues of CPUs, or also for others.
+enum class Kind { Free, InOrder, OutOfOrder };
+
+// The number of waits of kind InOrder, or `out_of_order`.
+std::atomic<std::uint32_t> inside{0};
+constexpr std::uint32_t out_of_order = UINT32_MAX;
+
+// Whether an out-of-order queue was created. Before, no wait needs a query.
+std::atomic<bool> any_out_of_order{false};
+
+bool enter(Kind kind) {
+  if (kind == Kind::Free) {
+    return true;
+  }
+  std::uint32_t before = inside.load(std::memory_order_relaxed);
+  do {
+    if (kind == Kind::OutOfOrder ? before != 0 : before >= out_of_order - 1) {
+      return false;
+    }
+  } while (!inside.compare_exchange_weak(before, kind == Kind::OutOfOrder ? out_of_order : before + 1));
+  return true;
+}
+
+void leave(Kind kind) {
+  if (kind == Kind::InOrder) {
+    inside.fetch_sub(1);
+  } else if (kind == Kind::OutOfOrder) {
+    inside.store(0);
+  }
+}
+
+Kind kind_of(cl_command_queue queue) {
+  if (!any_out_of_order.load()) {
+    return Kind::InOrder;
+  }
+  cl_command_queue_properties properties = 0;
+  cl_device_id device = nullptr;
+  cl_device_type type = 0;
+  const bool known =
+      next.clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, nullptr) == CL_SUCCESS &&
+      next.clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, nullptr) == CL_SUCCESS &&
+      next.clGetDeviceInfo(device, CL_DEVICE_TYPE, sizeof type, &type, nullptr) == CL_SUCCESS;
+  if (!known || (type & CL_DEVICE_TYPE_CPU) == 0) {
+    return Kind::Free;
+  }
+  return (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0 ? Kind::OutOfOrder : Kind::InOrder;
+}
+
+cl_command_queue queue_of(cl_event event) {
+  cl_command_queue queue = nullptr;
+  const cl_int status = next.clGetEventInfo(event, CL_EVENT_COMMAND_QUEUE, sizeof queue, &queue, nullptr);
+  return status == CL_SUCCESS ? queue : nullptr;
+}
+
+Kind kind_of(cl_uint count, const cl_event *events) {
+  if (!any_out_of_order.load()) {
+    return Kind::InOrder;
+  }
+  Kind strictest = Kind::Free;
+  for (cl_uint i = 0; i < count; ++i) {
+    if (cl_command_queue queue = queue_of(events[i])) { // a user event has none
+      strictest = std::max(strictest, kind_of(queue));
+    }
+  }
+  return strictest;
+}
+
+// The state of an event: CL_COMPLETE, an error of the command, or a larger value while it is in flight.
+cl_int query_state(cl_event event, cl_int &state) {
+  return next.clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
+}
+
+// Pauses that grow with the time since the first.
+class Pauses {
+public:
+  void pause() {
+    const auto waited = std::chrono::steady_clock::now() - begun;
+    if (waited < std::chrono::microseconds(50)) {
+      sched_yield();
+      return;
+    }
+    const auto time = std::min<std::chrono::nanoseconds>(waited / 32, std::chrono::milliseconds(1));
+    const timespec length{0, static_cast<long>(time.count())};
+    nanosleep(&length, nullptr);
+  }
+
+private:
+  std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+};
+
+cl_int CL_API_CALL wait_for_events(cl_uint count, const cl_event *events) {
+  if (count == 0 || events == nullptr) {
+    return next.clWaitForEvents(count, events);
+  }
+  const Kind kind = kind_of(count, events);
+  bool flushed = false;
+  for (Pauses pauses;;) {
+    if (enter(kind)) {
+      const cl_int status = next.clWaitForEvents(count, events);
+      leave(kind);
+      return status;
+    }
+    if (!flushed) { // as a wait does
+      flushed = true;
+      for (cl_uint i = 0; i < count; ++i) {
+        if (cl_command_queue queue = queue_of(events[i])) {
+          next.clFlush(queue);
+        }
+      }
+    }
+    cl_int last = CL_COMPLETE;
+    cl_int failed = CL_SUCCESS;
+    for (cl_uint i = 0; i < count; ++i) {
+      cl_int state = CL_COMPLETE;
+      const cl_int status = query_state(events[i], state);
+      if (status != CL_SUCCESS) {
+        return status;
+      }
+      last = std::max(last, state);
+      failed = state < CL_COMPLETE ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST : failed;
+    }
+    // The driver may not know yet that the events are complete: a wait would enter it without permission.
+    if (last == CL_COMPLETE) {
+      return failed;
+    }
+    pauses.pause();
+  }
+}
+
+cl_int CL_API_CALL finish(cl_command_queue queue) {
+  const Kind kind = kind_of(queue);
+  cl_event marker = nullptr;
+  cl_int status = CL_SUCCESS;
+  for (Pauses pauses;;) {
+    if (enter(kind)) {
+      status = next.clFinish(queue);
+      leave(kind);
+      break;
+    }
+    if (marker == nullptr) {
+      status = next.clEnqueueMarkerWithWaitList(queue, 0, nullptr, &marker);
+      if (status != CL_SUCCESS) {
+        return status;
+      }
+      next.clFlush(queue);
+    }
+    // After a failed command the marker may fail before others are over: only the driver knows when they are.
+    cl_int state = CL_QUEUED;
+    if (query_state(marker, state) == CL_SUCCESS && state == CL_COMPLETE) {
+      break;
+    }
+    pauses.pause();
+  }
+  if (marker != nullptr) {
+    next.clReleaseEvent(marker);
+  }
+  return status;
+}
+
+cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device,
+                                          cl_command_queue_properties properties, cl_int *status) {
+  if ((properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0) {
+    any_out_of_order.store(true);
+  }
+  return next.clCreateCommandQueue(context, device, properties, status);
+}
+
+cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_device_id device,
+                                               const cl_queue_properties *properties, cl_int *status) {
+  for (const cl_queue_properties *entry = properties; entry != nullptr && *entry != 0; entry += 2) {
+    if (entry[0] == CL_QUEUE_PROPERTIES && (entry[1] & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0) {
+      any_out_of_order.store(true);
+    }
+  }
+  return next.clCreateCommandQueueWithProperties(context, device, properties, status);
+}
+
+// Queues to release, and when. Never freed: another thread may still release a queue when the process ends.
+struct Later {
+  std::mutex lock;
+  std::deque<std::pair<std::chrono::steady_clock::time_point, cl_command_queue>> queues;
+};
+
+cl_int CL_API_CALL release_queue(cl_command_queue queue) {
+  constexpr auto delay = std::chrono::milliseconds(250);
+  static Later &later = *new Later;
+  const auto now = std::chrono::steady_clock::now();
+  try {
+    const std::lock_guard<std::mutex> guard(later.lock);
+    while (!later.queues.empty() && later.queues.front().first <= now) {
+      next.clReleaseCommandQueue(later.queues.front().second);
+      later.queues.pop_front();
+    }
+    cl_uint references = 0;
+    if (kind_of(queue) == Kind::OutOfOrder &&
+        next.clGetCommandQueueInfo(queue, CL_QUEUE_REFERENCE_COUNT, sizeof references, &references, nullptr) ==
+            CL_SUCCESS &&
+        references == 1) {
+      later.queues.emplace_back(now + delay, queue);
+      return CL_SUCCESS;
+    }
+  } catch (...) { // out of memory: release it now
+  }
+  return next.clReleaseCommandQueue(queue);
+}
+
+} // namespace
+
+const char *const usmq::layer::name = "usmq waits";
+
+void usmq::layer::replace_functions(cl_icd_dispatch &table) {
+  table.clWaitForEvents = wait_for_events;
+  table.clFinish = finish;
+  table.clCreateCommandQueue = create_queue;
+  table.clCreateCommandQueueWithProperties = create_queue_with;
+  table.clReleaseCommandQueue = release_queue;
+}
