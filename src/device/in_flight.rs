@@ -134,11 +134,14 @@ pub(super) enum Added {
 }
 
 impl List {
+    /// The last command stays, so that the number of events of an idle queue does not depend on chance.
     fn remove_complete(&mut self, counted: &Pending) -> Vec<Arc<Command>> {
         let is_complete = |command: &mut Arc<Command>| {
             matches!(command.status_under_lock(counted), Ok(EventStatus::Complete))
         };
+        let last = self.commands.pop();
         let gone = self.commands.extract_if(.., is_complete).collect();
+        self.commands.extend(last);
         self.full = FEW.max(2 * self.commands.len());
         gone
     }

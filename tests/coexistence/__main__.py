@@ -203,10 +203,15 @@ def wanted(cases: list[Case], given: argparse.Namespace) -> list[Case]:
         parts = (part.split("=", 1) for part in given.case.split(";"))
         asked = {name.strip(): value.strip() for name, value in parts}
         return [case for case in cases if asked.items() <= case.items()]
+    return cases
+
+
+def part(groups: list[list[Case]], given: argparse.Namespace) -> list[list[Case]]:
+    """Return the groups of the selected shard; whole ones, since a process costs as much as a case."""
     if given.shard:
         number, count = map(int, given.shard.split("/"))
-        return cases[number - 1 :: count]
-    return cases
+        return groups[number - 1 :: count]
+    return groups
 
 
 def show_list(cases: list[Case]) -> None:
@@ -252,6 +257,8 @@ def main() -> int:
         return 0
     cases = wanted(every, given)
     groups = batches(cases) if given.full or given.case else [[case] for case in cases]
+    groups = part(groups, given)
+    cases = [case for group in groups for case in group]
     gpus = os.environ.get("USMQ_EMULATE_GPUS")
     where = f", {gpus} emulated GPUs" if gpus else ""
     print(f"coexistence: {len(cases):,} cases in {len(groups):,} processes{where}", flush=True)

@@ -67,8 +67,9 @@ fn difference(before: &Census, after: &Census) -> Vec<String> {
         .collect()
 }
 
-/// The name of events in a census.
+/// The names of events and queues in a census.
 const EVENT: &str = "usmq::ffi::bridge::Event";
+const QUEUE: &str = "usmq::ffi::bridge::Queue";
 
 /// Where the calls of an operation are made.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -302,9 +303,9 @@ impl Sweep {
             let Some((before, kept)) = until else { return Ok(Vec::new()) };
             let after = census()?;
             let mut left = difference(before, &after);
-            // Each queue may keep the event of its last command.
-            let events = |census: &Census| census.get(EVENT).copied().unwrap_or(0) as usize;
-            if events(before).max(events(&after)) <= self.queues.len() {
+            // Each queue, also those that usmq keeps for copies and imports, may keep the event of its last command.
+            let of = |census: &Census, name| census.get(name).copied().unwrap_or(0);
+            if of(before, EVENT).max(of(&after, EVENT)) <= of(&after, QUEUE) {
                 left.retain(|line| !line.starts_with(EVENT));
             }
             left.retain(|line| !kept.iter().any(|kept| line.contains(kept)));
