@@ -207,7 +207,7 @@ def wanted(cases: list[Case], given: argparse.Namespace) -> list[Case]:
 
 
 def part(groups: list[list[Case]], given: argparse.Namespace) -> list[list[Case]]:
-    """Return the groups of the selected shard; whole ones, since a process costs as much as a case."""
+    """Return the groups of the selected shard. A process costs as much as a case."""
     if given.shard:
         number, count = map(int, given.shard.split("/"))
         return groups[number - 1 :: count]
