@@ -2,13 +2,15 @@
 //! each contains the events of all threads while it was open.
 //!
 //! The poller detects the end of recorded commands: after each wait of the host, and periodically on a thread
-//! of its own. It queries the state of events and never waits for them: two threads that wait for
-//! out-of-order queues at the same time can deadlock the OpenCL CPU driver.
+//! of its own. A thread that submits looks at the oldest commands of its queue: events are freed several times
+//! faster by the thread that made them. All query the state of events and never wait for them: two threads that
+//! wait for out-of-order queues at the same time can deadlock the OpenCL CPU driver.
 
 use super::record::{Completion, Record};
 use crate::runtime::{Pending, exit};
 use once_cell::sync::OnceCell;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -108,6 +110,7 @@ fn watch_for_fork() {
     }
     extern "C" fn in_child() {
         OPEN.store(0, Ordering::Relaxed);
+        LOOKING.store(0, Ordering::Relaxed);
         stop_poller();
         HELD.with(RefCell::take);
     }
@@ -158,7 +161,7 @@ pub(super) fn push(mut record: Record) -> Option<u64> {
 }
 
 /// Records the ends of commands, with the device's timestamps if available.
-fn note_ends(commands: &[(u64, u64, Option<[u64; 3]>)]) {
+fn note_ends(commands: &[End]) {
     let mut log = lock(&LOG);
     let first = log.first;
     for (id, seen, stamps) in commands {
@@ -176,18 +179,48 @@ const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// From this number of queues on, idle ones are removed.
 const MANY: usize = 32;
 
+/// From this number of commands of a queue on, each submission looks at the oldest ones.
+const FEW: usize = 8;
+
+/// The number of commands that a submission looks at: more than it adds.
+const LOOKS: usize = 2;
+
 /// The number of polls so far, by any thread.
 static POLLS: AtomicU64 = AtomicU64::new(0);
 
 /// Commands that are not known to be complete, by queue, oldest first.
 static IN_FLIGHT: Mutex<Vec<InFlightQueue>> = Mutex::new(Vec::new());
 
+/// The number of threads that look at commands, which are not in `IN_FLIGHT` meanwhile.
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+
 type Command = Box<dyn Completion>;
 
 struct InFlightQueue {
     queue: usize,
     in_order: bool,
-    commands: Vec<(u64, Command)>,
+    commands: VecDeque<(u64, Command)>,
+}
+
+/// The number of a command, when its end was observed, and its timestamps.
+type End = (u64, u64, Option<[u64; 3]>);
+
+impl InFlightQueue {
+    /// Removes the commands that have ended.
+    fn take_ended(&mut self, ended: &mut Vec<End>) {
+        if self.in_order {
+            let running = self.commands.iter().position(|(_, command)| !command.is_over());
+            ended.extend(self.commands.drain(..running.unwrap_or(self.commands.len())).map(end_of));
+            return;
+        }
+        for (id, command) in std::mem::take(&mut self.commands) {
+            if command.is_over() {
+                ended.push(end_of((id, command)));
+            } else {
+                self.commands.push_back((id, command));
+            }
+        }
+    }
 }
 
 /// Held by the thread that polls.
@@ -199,20 +232,31 @@ pub(super) fn add(id: u64, command: Command) {
     if !on() {
         return;
     }
-    match queues.iter_mut().find(|in_flight| in_flight.queue == queue.id()) {
-        Some(in_flight) => {
-            if in_flight.commands.is_empty() {
-                // It may be another queue at the address of a freed one.
-                in_flight.in_order = queue.in_order();
-            }
-            in_flight.commands.push((id, command));
-        }
-        None => queues.push(InFlightQueue {
-            queue: queue.id(),
-            in_order: queue.in_order(),
-            commands: vec![(id, command)],
-        }),
+    let known = queues.iter().position(|in_flight| in_flight.queue == queue.id());
+    let place = known.unwrap_or_else(|| {
+        queues.push(InFlightQueue { queue: queue.id(), in_order: false, commands: VecDeque::new() });
+        queues.len() - 1
+    });
+    let in_flight = &mut queues[place];
+    if in_flight.commands.is_empty() {
+        // It may be another queue at the address of a freed one.
+        in_flight.in_order = queue.in_order();
     }
+    in_flight.commands.push_back((id, command));
+    if in_flight.commands.len() < FEW {
+        return;
+    }
+    let commands = in_flight.commands.drain(..LOOKS).collect();
+    let mut oldest = InFlightQueue { commands, ..*in_flight };
+    LOOKING.fetch_add(1, Ordering::Relaxed);
+    drop(queues);
+    let mut ended = Vec::with_capacity(LOOKS);
+    oldest.take_ended(&mut ended);
+    note_ends(&ended);
+    if !oldest.commands.is_empty() {
+        put_back(vec![oldest]);
+    }
+    LOOKING.fetch_sub(1, Ordering::Release);
 }
 
 /// Records commands that have ended; returns whether one with a number below `to` has not.
@@ -224,16 +268,13 @@ pub(crate) fn poll(to: u64) -> bool {
         Err(TryLockError::WouldBlock) => return true,
     };
     POLLS.fetch_add(1, Ordering::Relaxed);
-    let mut queues = std::mem::take(&mut *lock(&IN_FLIGHT));
+    let (mut queues, others_look) = {
+        let mut queues = lock(&IN_FLIGHT);
+        (std::mem::take(&mut *queues), LOOKING.load(Ordering::Acquire) > 0)
+    };
     let mut ended = Vec::new();
     for in_flight in &mut queues {
-        if in_flight.in_order {
-            let running = in_flight.commands.iter().position(|(_, command)| !command.is_over());
-            let over = in_flight.commands.drain(..running.unwrap_or(in_flight.commands.len()));
-            ended.extend(over.map(end_of));
-        } else {
-            ended.extend(in_flight.commands.extract_if(.., |(_, command)| command.is_over()).map(end_of));
-        }
+        in_flight.take_ended(&mut ended);
     }
     note_ends(&ended);
     if queues.len() > MANY {
@@ -241,7 +282,7 @@ pub(crate) fn poll(to: u64) -> bool {
     }
     let waiting = queues.iter().any(|in_flight| in_flight.commands.iter().any(|(id, _)| *id < to));
     put_back(queues);
-    waiting
+    waiting || others_look
 }
 
 /// Drops the commands that no session polls any more.
@@ -278,7 +319,7 @@ fn put_back(queues: Vec<InFlightQueue>) {
     }
 }
 
-fn end_of((id, command): (u64, Command)) -> (u64, u64, Option<[u64; 3]>) {
+fn end_of((id, command): (u64, Command)) -> End {
     (id, now(), command.recorded_timestamps())
 }
 
