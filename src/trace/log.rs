@@ -375,3 +375,103 @@ fn freeze_poller() -> Frozen {
 fn stop_poller() {
     POLLER_RUNS.store(false, Ordering::Release);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{DeviceHandle, QueueHandle, TracedQueue};
+    use super::*;
+    use crate::runtime::Interned;
+    use std::fmt;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    struct InOrderQueue;
+
+    impl fmt::Display for InOrderQueue {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a queue of the tests")
+        }
+    }
+
+    impl TracedQueue for InOrderQueue {
+        fn id(&self) -> usize {
+            std::ptr::from_ref(self).addr()
+        }
+
+        fn in_order(&self) -> bool {
+            true
+        }
+
+        fn device(&self) -> DeviceHandle {
+            unreachable!("only records name the device")
+        }
+    }
+
+    /// A command that counts itself while it lives.
+    struct Counted {
+        queue: QueueHandle,
+        alive: Arc<AtomicUsize>,
+        is_over: Arc<AtomicBool>,
+        record: AtomicU64,
+    }
+
+    impl Completion for Counted {
+        fn queue_handle(&self) -> QueueHandle {
+            self.queue.clone()
+        }
+
+        fn record(&self) -> &AtomicU64 {
+            &self.record
+        }
+
+        fn is_over(&self) -> bool {
+            self.is_over.load(Ordering::Relaxed)
+        }
+
+        fn recorded_timestamps(&self) -> Option<[u64; 3]> {
+            None
+        }
+    }
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.alive.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn submissions_free_the_ended_commands_of_their_queue() {
+        let queue = Interned::Counted(Arc::new(InOrderQueue) as Arc<dyn TracedQueue>);
+        let (alive, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+        let submit = || {
+            alive.fetch_add(1, Ordering::Relaxed);
+            let (queue, counter, is_over) = (queue.clone(), alive.clone(), is_over.clone());
+            // No record has this number.
+            add(0, Box::new(Counted { queue, alive: counter, is_over, record: AtomicU64::new(0) }));
+            alive_now(&alive)
+        };
+        let window = open();
+        // The poller may hold some, too.
+        let most = (0..10_000).map(|_| submit()).max();
+        assert!(most <= Some(4 * FEW), "{most:?} commands were kept");
+
+        is_over.store(false, Ordering::Relaxed);
+        let before = alive_now(&alive);
+        for _ in 0..100 {
+            submit();
+        }
+        let kept = alive_now(&alive);
+        assert!(kept >= 100 && kept <= 100 + before, "{kept} commands are running");
+        is_over.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        while poll(u64::MAX) || alive_now(&alive) > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{} commands remain", alive_now(&alive));
+            thread::sleep(POLL_INTERVAL);
+        }
+        close(&window, next());
+    }
+
+    fn alive_now(alive: &AtomicUsize) -> usize {
+        alive.load(Ordering::Relaxed)
+    }
+}
