@@ -45,6 +45,15 @@ std::optional<Allocation> foreign(const Root &user, const void *pointer) {
   return std::nullopt;
 }
 
+// Memory of a CPU in another context is host memory for a driver, which may copy from it.
+bool is_host_memory(cl_command_queue queue, const Allocation &allocation) {
+  cl_context context = nullptr;
+  return !allocation.owner->is_gpu &&
+         next.clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof context, static_cast<void *>(&context), nullptr) ==
+             CL_SUCCESS &&
+         context != allocation.context;
+}
+
 std::string name_of(cl_kernel kernel) {
   std::size_t size = 0;
   if (next.clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, 0, nullptr, &size) != CL_SUCCESS) {
@@ -84,7 +93,8 @@ cl_int check(cl_command_queue queue, const Use *uses, std::size_t count) {
     return CL_SUCCESS;
   }
   for (const Use *use = uses; use != uses + count; ++use) {
-    if (const auto allocation = foreign(*user, use->pointer)) {
+    const auto allocation = foreign(*user, use->pointer);
+    if (allocation && !(use->access == Access::copy_source && is_host_memory(queue, *allocation))) {
       report(user->label, *allocation, use->where);
       return kForeignMemory;
     }

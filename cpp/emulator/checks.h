@@ -1,4 +1,5 @@
-// The strict rule of SYCL 2020: only its own device uses device and shared USM, only its own context uses host USM.
+// The strict rule of SYCL 2020: only its own device uses device and shared USM, only its own context uses host USM. A
+// copy may read memory of a CPU in another context, as any host memory.
 #pragma once
 
 #include "memory.h"
@@ -11,10 +12,13 @@ namespace usmq::emulator {
 // The status of a command that uses memory of another device. The adapter and the runtime pass on its name.
 inline constexpr cl_int kForeignMemory = CL_INVALID_MEM_OBJECT;
 
+enum class Access { copy_source, other };
+
 // Where a command uses a pointer, for messages.
 struct Use {
   const void *pointer;
   const char *where;
+  Access access = Access::other;
 };
 
 // Returns kForeignMemory and writes a line to standard error if the queue's device may not use one of the pointers.

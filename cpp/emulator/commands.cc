@@ -108,7 +108,7 @@ cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_u
 
 cl_int CL_API_CALL enqueue_svm_copy(cl_command_queue queue, cl_bool blocking, void *to, const void *from,
                                     std::size_t size, cl_uint wait_count, const cl_event *wait_list, cl_event *event) {
-  return enqueue_checked(queue, {{from, "source of a copy"}, {to, "destination of a copy"}},
+  return enqueue_checked(queue, {{from, "source of a copy", Access::copy_source}, {to, "destination of a copy"}},
                          {wait_count, wait_list, event}, Counts::yes, blocks_if(blocking), [&](const Order &order) {
                            return next.clEnqueueSVMMemcpy(queue, blocking, to, from, size, order.wait_count,
                                                           order.wait_list, order.event);
@@ -181,7 +181,7 @@ void replace_commands(cl_icd_dispatch &table) {
 
 cl_int CL_API_CALL enqueue_copy(cl_command_queue queue, cl_bool blocking, void *to, const void *from, std::size_t size,
                                 cl_uint wait_count, const cl_event *wait_list, cl_event *event) {
-  return enqueue_checked(queue, {{from, "source of a copy"}, {to, "destination of a copy"}},
+  return enqueue_checked(queue, {{from, "source of a copy", Access::copy_source}, {to, "destination of a copy"}},
                          {wait_count, wait_list, event}, Counts::yes, blocks_if(blocking), [&](const Order &order) {
                            return usm().copy(queue, blocking, to, from, size, order.wait_count, order.wait_list,
                                              order.event);

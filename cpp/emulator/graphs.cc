@@ -61,7 +61,8 @@ cl_int CL_API_CALL record_copy(cl_command_buffer_khr buffer, cl_command_queue qu
                                std::size_t size, cl_uint wait_count, const cl_sync_point_khr *wait_list,
                                cl_sync_point_khr *point, cl_mutable_command_khr *handle) {
   return guarded([&] {
-    const cl_int status = check(queue_of(buffer, queue), {{from, "source of a copy"}, {to, "destination of a copy"}});
+    const cl_int status = check(queue_of(buffer, queue),
+                                {{from, "source of a copy", Access::copy_source}, {to, "destination of a copy"}});
     return status != CL_SUCCESS
                ? status
                : originals.copy.load()(buffer, queue, properties, to, from, size, wait_count, wait_list, point, handle);

@@ -106,6 +106,10 @@ impl CommandList {
     ) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.queue.wait_list(after)?;
+        if self.queues.iter().any(Queue::is_exposed) {
+            // The commands follow each other, so a host task that delays one queue delays the others.
+            self.queues.iter().for_each(Queue::expose);
+        }
         let mut failure = String::new();
         let use_bound = self.bound > 0 && !self.may_be_delayed(after);
         let others = Others::begin(&self.queues, &self.queue);
@@ -161,12 +165,16 @@ impl SyclGraph {
     pub(crate) unsafe fn submit(&self, after: &[Event]) -> Result<Event> {
         let begun = recorder::begin();
         let list = self.queue.wait_list(after)?;
-        let others = Others::begin(&self.queues, &self.queue);
         // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::graph_submit(self.raw.get()?, self.queue.raw()?, &list.addresses) };
         let raw = raw.during("replaying a SYCL graph")?;
         let event = Event::of_launch(raw, &self.queue, replay(self, after), &list.submission);
-        others.add(&event);
+        for other in self.queues.iter().filter(|other| **other != self.queue) {
+            // A wait for this queue covers the graph, as if its commands had been submitted there.
+            if other.barrier(std::slice::from_ref(&event)).is_err() {
+                event.is_in_flight_on(other);
+            }
+        }
         recorder::command(
             begun,
             Label { kind: Kind::Kernel, name: Some(&self.name), bytes: 0 },
@@ -177,7 +185,7 @@ impl SyclGraph {
     }
 }
 
-/// Submissions to the queues of a capture besides that of the event: a wait for one of them covers its commands.
+/// Submissions of a list to the queues besides that of its event: a wait for one of them covers its commands.
 struct Others<'a>(SmallVec<[(&'a Queue, Submission<'a>); 2]>);
 
 impl<'a> Others<'a> {
@@ -207,5 +215,44 @@ pub(crate) fn each_pointer(work: &mut Work, mut each: impl FnMut(&mut usize) -> 
             .iter_mut()
             .filter(|arg| arg.kind == KernelArgKind::Pointer)
             .try_for_each(|arg| each(&mut arg.value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::user_event::UserEvent;
+    use super::super::{QueueProperties, discovery};
+    use super::*;
+
+    #[test]
+    fn an_exposed_queue_may_delay_a_list_that_ends_on_another_queue() {
+        const NAME: &str =
+            "device::command_list::tests::an_exposed_queue_may_delay_a_list_that_ends_on_another_queue";
+        if !crate::runtime::is_own_process(NAME) {
+            return;
+        }
+        let devices = discovery::devices().unwrap();
+        let context = devices[0].default_context().unwrap();
+        let create = |properties: QueueProperties| Queue::create(&context, &devices[0], properties).unwrap();
+        let last = create(QueueProperties::default());
+        let exposed = create(QueueProperties { in_order: false, ..QueueProperties::default() });
+        let commands = [
+            Listed { queue: &exposed, work: &Work::Barrier, after: &[], is_first: true },
+            Listed { queue: &last, work: &Work::Barrier, after: &[0], is_first: false },
+        ];
+        let list = CommandList::new(&commands, &[], &last).unwrap();
+        let Some((gate, event)) = UserEvent::new(&last).unwrap() else { return };
+        let submit = || {
+            let pointers = Pointers { addresses: &[], are_recorded: true };
+            // SAFETY: barriers use no memory.
+            unsafe { list.submit(&pointers, std::slice::from_ref(&event), drop) }.unwrap()
+        };
+        let before = submit();
+        // SAFETY: made by `to_raw`, and freed once.
+        unsafe { Queue::free_raw(exposed.to_raw().unwrap()) };
+        let after = submit();
+        assert!(!before.may_be_delayed() && after.may_be_delayed());
+        gate.signal();
+        after.wait().unwrap();
     }
 }

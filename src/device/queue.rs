@@ -507,6 +507,10 @@ impl TracedQueue for Inner {
     fn device(&self) -> DeviceHandle {
         (&self.device).into()
     }
+
+    fn keeps_timestamps(&self) -> bool {
+        self.timestamps
+    }
 }
 
 impl From<&Queue> for QueueHandle {

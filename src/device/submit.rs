@@ -82,10 +82,11 @@ impl Queue {
         checks::submits();
         // The other library may delay its event by a host task.
         self.expose();
+        let submission = self.begin_submission();
         // SAFETY: the caller's promise.
         let raw = unsafe { ffi::queue_barrier(self.raw()?, &[event]) };
         let raw = raw.during("submitting a barrier after another library's event")?;
-        Ok(self.submitted(raw, None, begun, Label::new(Kind::Barrier, 0), &[]))
+        Ok(self.submitted(raw, Some(&submission), begun, Label::new(Kind::Barrier, 0), &[]))
     }
 
     /// # Safety

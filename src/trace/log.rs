@@ -2,9 +2,9 @@
 //! each contains the events of all threads while it was open.
 //!
 //! The poller detects the end of recorded commands: after each wait of the host, and periodically on a thread
-//! of its own. A thread that submits looks at the oldest commands of its queue: events are freed several times
-//! faster by the thread that made them. All query the state of events and never wait for them: two threads that
-//! wait for out-of-order queues at the same time can deadlock the OpenCL CPU driver.
+//! of its own. A thread that submits to an in-order queue looks at its oldest command, too: events are freed
+//! several times faster by the thread that made them. All query the state of events and never wait for them: two
+//! threads that wait for out-of-order queues at the same time can deadlock the OpenCL CPU driver.
 
 use super::record::{Completion, Record};
 use crate::runtime::{Pending, exit};
@@ -12,7 +12,7 @@ use once_cell::sync::OnceCell;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
 
@@ -110,7 +110,6 @@ fn watch_for_fork() {
     }
     extern "C" fn in_child() {
         OPEN.store(0, Ordering::Relaxed);
-        LOOKING.store(0, Ordering::Relaxed);
         stop_poller();
         HELD.with(RefCell::take);
     }
@@ -179,11 +178,8 @@ const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// From this number of queues on, idle ones are removed.
 const MANY: usize = 32;
 
-/// From this number of commands of a queue on, each submission looks at the oldest ones.
+/// From this number of commands of an in-order queue on, each submission looks at the oldest one.
 const FEW: usize = 8;
-
-/// The number of commands that a submission looks at: more than it adds.
-const LOOKS: usize = 2;
 
 /// The number of polls so far, by any thread.
 static POLLS: AtomicU64 = AtomicU64::new(0);
@@ -191,10 +187,7 @@ static POLLS: AtomicU64 = AtomicU64::new(0);
 /// Commands that are not known to be complete, by queue, oldest first.
 static IN_FLIGHT: Mutex<Vec<InFlightQueue>> = Mutex::new(Vec::new());
 
-/// The number of threads that look at commands, which are not in `IN_FLIGHT` meanwhile.
-static LOOKING: AtomicUsize = AtomicUsize::new(0);
-
-type Command = Box<dyn Completion>;
+type Command = Arc<dyn Completion>;
 
 struct InFlightQueue {
     queue: usize,
@@ -243,20 +236,26 @@ pub(super) fn add(id: u64, command: Command) {
         in_flight.in_order = queue.in_order();
     }
     in_flight.commands.push_back((id, command));
-    if in_flight.commands.len() < FEW {
+    // Timestamps are read by the poller only, since libsycl waits for the event there.
+    if in_flight.commands.len() < FEW || !in_flight.in_order || queue.keeps_timestamps() {
         return;
     }
-    let commands = in_flight.commands.drain(..LOOKS).collect();
-    let mut oldest = InFlightQueue { commands, ..*in_flight };
-    LOOKING.fetch_add(1, Ordering::Relaxed);
+    let oldest = in_flight.commands.front().cloned();
     drop(queues);
-    let mut ended = Vec::with_capacity(LOOKS);
-    oldest.take_ended(&mut ended);
-    note_ends(&ended);
-    if !oldest.commands.is_empty() {
-        put_back(vec![oldest]);
+    if let Some((id, command)) = oldest
+        && command.is_over()
+    {
+        note_ends(&[(id, now(), None)]);
+        drop(remove_oldest(queue.id(), id));
     }
-    LOOKING.fetch_sub(1, Ordering::Release);
+}
+
+/// Takes this command out, unless a poll has taken it meanwhile.
+fn remove_oldest(queue: usize, id: u64) -> Option<(u64, Command)> {
+    let mut queues = lock(&IN_FLIGHT);
+    let in_flight = queues.iter_mut().find(|in_flight| in_flight.queue == queue)?;
+    let is_there = in_flight.commands.front().is_some_and(|oldest| oldest.0 == id);
+    if is_there { in_flight.commands.pop_front() } else { None }
 }
 
 /// Records commands that have ended; returns whether one with a number below `to` has not.
@@ -268,10 +267,7 @@ pub(crate) fn poll(to: u64) -> bool {
         Err(TryLockError::WouldBlock) => return true,
     };
     POLLS.fetch_add(1, Ordering::Relaxed);
-    let (mut queues, others_look) = {
-        let mut queues = lock(&IN_FLIGHT);
-        (std::mem::take(&mut *queues), LOOKING.load(Ordering::Acquire) > 0)
-    };
+    let mut queues = std::mem::take(&mut *lock(&IN_FLIGHT));
     let mut ended = Vec::new();
     for in_flight in &mut queues {
         in_flight.take_ended(&mut ended);
@@ -282,7 +278,7 @@ pub(crate) fn poll(to: u64) -> bool {
     }
     let waiting = queues.iter().any(|in_flight| in_flight.commands.iter().any(|(id, _)| *id < to));
     put_back(queues);
-    waiting || others_look
+    waiting
 }
 
 /// Drops the commands that no session polls any more.
@@ -382,7 +378,6 @@ mod tests {
     use super::*;
     use crate::runtime::Interned;
     use std::fmt;
-    use std::sync::Arc;
     use std::time::Instant;
 
     struct InOrderQueue;
@@ -404,6 +399,10 @@ mod tests {
 
         fn device(&self) -> DeviceHandle {
             unreachable!("only records name the device")
+        }
+
+        fn keeps_timestamps(&self) -> bool {
+            false
         }
     }
 
@@ -447,7 +446,7 @@ mod tests {
             alive.fetch_add(1, Ordering::Relaxed);
             let (queue, counter, is_over) = (queue.clone(), alive.clone(), is_over.clone());
             // No record has this number.
-            add(0, Box::new(Counted { queue, alive: counter, is_over, record: AtomicU64::new(0) }));
+            add(0, Arc::new(Counted { queue, alive: counter, is_over, record: AtomicU64::new(0) }));
             alive_now(&alive)
         };
         let window = open();

@@ -123,10 +123,12 @@ pub(crate) trait TracedQueue: fmt::Display + Send + Sync {
     fn id(&self) -> usize;
     fn in_order(&self) -> bool;
     fn device(&self) -> DeviceHandle;
+    /// Whether its commands have timestamps of the device.
+    fn keeps_timestamps(&self) -> bool;
 }
 
 /// A submitted command.
-pub(crate) trait Completion: Send {
+pub(crate) trait Completion: Send + Sync {
     fn queue_handle(&self) -> QueueHandle;
     /// The number of its record; 0 without one.
     fn record(&self) -> &AtomicU64;

@@ -192,7 +192,7 @@ fn submitted<C: Completion + Clone + 'static>(begun: &Begun, label: Label<'_>, c
     record.waited_for = numbers(after.iter().map(C::record));
     if let Some(id) = push(record) {
         command.record().store(id, Ordering::Relaxed);
-        log::add(id, Box::new(command.clone()));
+        log::add(id, Arc::new(command.clone()));
     }
 }
 

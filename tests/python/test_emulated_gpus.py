@@ -203,6 +203,24 @@ except usmq.RuntimeNotFoundError as error:
 # --- memory
 
 
+def test_memory_of_a_cpu_in_another_context_is_copied_to_a_gpu_at_once() -> None:
+    lines = result(
+        """
+import numpy as np, usmq
+gpu, cpu = usmq.Queue("gpu:0"), usmq.Device("cpu")
+part, own = cpu.sub_devices(1)[0], usmq.Context([cpu])
+for queue in usmq.Queue(part), usmq.Queue(cpu, context=own):
+    x = usmq.asarray(np.arange(1000), queue=queue)
+    print(usmq.explain(x, queue=gpu).steps[0].action)
+    there = usmq.collocate(x, queue=gpu)
+    assert (there.to_numpy() == np.arange(1000)).all()
+    there.fill(7)
+    assert (usmq.collocate(there, queue=queue).to_numpy() == 7).all()
+"""
+    )
+    assert lines == ["copy_direct", "copy_direct"]
+
+
 @pytest.mark.parametrize(("given", "bytes_"), [("64MiB", 64 << 20), ("100000000", 100_000_000)])
 def test_each_gpu_has_the_requested_memory(given: str, bytes_: int) -> None:
     code = f"import usmq; print({{d.global_mem_size for d in usmq.devices()[:2]}} == {{{bytes_}}})"

@@ -188,6 +188,29 @@ fn replays_with_recorded_and_exchanged_inputs_alternate() -> Result<()> {
     Ok(())
 }
 
+/// The event of the replay is that of the barrier, which libsycl must not replace by the last event that it knows.
+#[test]
+fn a_barrier_ends_after_the_launches_before_it() -> Result<()> {
+    const STEPS: u32 = 5_000_000;
+    let [in_order, second, ..] = four_queues(default_queue()?.device(), None)?;
+    let work = Work::new(&in_order)?;
+    let (x, y) = (states_of(&[1], &second)?, states_of(&[1], &in_order)?);
+    let graph = capture(|| {
+        work.advance(&in_order, &y, 1)?;
+        work.advance(&in_order, &x, STEPS)?;
+        in_order.barrier(&[]).map(drop)
+    })?;
+    assert_eq!(bound(&graph), on_opencl(2)?);
+    let mut expected = 1;
+    for _ in 0..3 {
+        graph.replay()?;
+        expected = advanced(expected, STEPS);
+        // Read on the other queue, after the event only.
+        assert_eq!(x.to_vec::<u32>()?, [expected]);
+    }
+    Ok(())
+}
+
 /// Commands of libsycl and of the driver follow each other on one queue, and each kind of wait covers both.
 #[test]
 fn replays_are_ordered_with_commands_of_libsycl_on_the_same_queue() -> Result<()> {
