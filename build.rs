@@ -103,6 +103,10 @@ fn build_with(sycl: &Sycl) {
         println!("cargo:rustc-cfg=usmq_faults");
         build.define("USMQ_FAULTS", None).file("cpp/faults.cc");
     }
+    if let Ok(name) = std::env::var("USMQ_SANITIZER") {
+        // Not for the layers: Rust programs contain the runtime of their sanitizer, which cannot be loaded again.
+        build.flag(format!("-fsanitize={name}")).flag("-fno-omit-frame-pointer").flag("-g1");
+    }
     build.compile("usmq_shim");
     layers::build(sycl);
     link(sycl);

@@ -13,7 +13,7 @@ pub struct Sycl {
 }
 
 /// The environment variables of the search; cargo runs the build script again if one changes.
-pub const VARIABLES: [&str; 10] = [
+pub const VARIABLES: [&str; 11] = [
     "PYO3_PYTHON",
     "VIRTUAL_ENV",
     "USMQ_SYCL_ROOT",
@@ -23,6 +23,7 @@ pub const VARIABLES: [&str; 10] = [
     "USMQ_ALLOW_STUB",
     "USMQ_MANYLINUX",
     "USMQ_FAULTS",
+    "USMQ_SANITIZER",
     "DOCS_RS",
 ];
 

@@ -30,7 +30,7 @@ thread)
     export TSAN_OPTIONS="ignore_noninstrumented_modules=1:die_after_fork=0:log_path=$reports/race"
     ;;
 esac
-export CXXFLAGS="-fsanitize=$sanitizer -fno-omit-frame-pointer -g1"
+export USMQ_SANITIZER="$sanitizer" # for the shim, in build.rs
 export RUSTFLAGS="-Zsanitizer=$sanitizer" RUST_TEST_THREADS=1 RUST_BACKTRACE=0
 
 # Left out: tests that limit resident memory or time, since the sanitizers need much of both; and processes
