@@ -16,7 +16,7 @@ use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
 use std::path::Path;
 use wheels::WHEELS;
 
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "device",
     "context",
     "queue",
@@ -25,6 +25,7 @@ const SOURCES: [&str; 12] = [
     "usm",
     "pool",
     "kernel",
+    "driver_queue",
     "bound_launch",
     "graph",
     "opencl",

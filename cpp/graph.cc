@@ -23,7 +23,7 @@ struct CommandList::Command {
   std::vector<std::uint32_t> after;
   // Whether it comes after no other command of the list.
   bool is_first = false;
-  // The launch with bound arguments, if only the next command of its in-order queue comes after it.
+  // The launch with bound arguments, if at most the next command of its in-order queue comes after it.
   std::unique_ptr<BoundLaunch> bound;
 };
 
@@ -67,7 +67,9 @@ std::uint32_t list_end(CommandList &list, rust::Slice<const std::uint32_t> ends,
     return 0;
   }
   std::vector<bool> is_named(list.commands.size());
-  is_named.back() = true; // by the event of a submission
+  // By the barrier at the end, or by the event of a submission.
+  const auto &driver = list.commands.back().queue.driver;
+  is_named.back() = !ends.empty() || !driver || !driver->gives_events();
   for (const std::uint32_t end : ends) {
     is_named.at(end) = true;
   }
@@ -124,13 +126,11 @@ void set_work(sycl::handler &handler, const CommandList::Command &command, const
 }
 
 // The command group of a command.
-auto group(const CommandList::Command &command, const Pointers &pointers, const std::vector<Event> &events,
+auto group(const CommandList::Command &command, const Pointers &pointers, const std::vector<sycl::event> &events,
            rust::Slice<const std::size_t> after) {
   return [&command, &events, &pointers, after](sycl::handler &handler) {
     if (command.is_first) {
-      for (const std::size_t address : after) {
-        handler.depends_on(*reinterpret_cast<const Event *>(address));
-      }
+      wait_for(handler, after);
     }
     for (const std::uint32_t earlier : command.after) {
       handler.depends_on(events[earlier]);
@@ -141,7 +141,8 @@ auto group(const CommandList::Command &command, const Pointers &pointers, const 
 
 // An event of the list's queue that completes after those of these commands, and after `last`.
 template <typename Numbers>
-Event join(const CommandList &list, const std::vector<Event> &events, const Numbers &ends, const Event &last) {
+sycl::event join(const CommandList &list, const std::vector<sycl::event> &events, const Numbers &ends,
+                 const sycl::event &last) {
   USMQ_FAULT_POINT("list_submit (its end)");
   return list.commands.back().queue.handle.submit([&](sycl::handler &handler) {
     for (const auto end : ends) {
@@ -154,7 +155,8 @@ Event join(const CommandList &list, const std::vector<Event> &events, const Numb
 
 // An event that completes after the first `sent` commands of a list that failed. Without it, the caller could free
 // memory that they use. They may follow a host task of another library, so this does not wait for them if it need not.
-Event after_failure(const CommandList &list, std::vector<Event> events, std::size_t sent, const Event &last) {
+sycl::event after_failure(const CommandList &list, std::vector<sycl::event> events, std::size_t sent,
+                          const sycl::event &last) {
   try {
     for (std::size_t i = 0; i < sent; ++i) {
       if (const auto &command = list.commands[i]; command.bound) { // which has no event
@@ -181,16 +183,29 @@ Event after_failure(const CommandList &list, std::vector<Event> events, std::siz
 std::unique_ptr<Event> list_submit(const CommandList &list, const Pointers &pointers,
                                    rust::Slice<const std::size_t> after, bool use_bound, rust::String &failure) {
   // A chain on one in-order queue names no event but the last. Commands without events were slower on a quiet machine.
-  std::vector<Event> events(list.has_names ? list.commands.size() : 0);
-  Event last;
+  std::vector<sycl::event> events(list.has_names ? list.commands.size() : 0);
+  std::vector<cl_event> natives;
+  const std::vector<cl_event> none;
+  const bool are_natives = driver_events(after, natives);
+  sycl::event last;
   std::size_t sent = 0;
   try {
     for (; sent < list.commands.size(); ++sent) {
       const auto &command = list.commands[sent];
       USMQ_FAULT_POINT("list_submit (a command)");
-      if (use_bound && command.bound && !(command.is_first && !after.empty())) {
-        command.bound->enqueue(pointers.addresses, pointers.are_recorded);
-        continue;
+      if (use_bound && command.bound && (!command.is_first || are_natives)) {
+        const bool is_end = &command == &list.commands.back();
+        auto event = is_end ? command.bound->new_event() : nullptr;
+        const cl_int status =
+            command.bound->enqueue(pointers.addresses, pointers.are_recorded, command.is_first ? natives : none,
+                                   is_end ? event->place() : nullptr);
+        if (status == CL_SUCCESS && is_end) {
+          return event;
+        }
+        if (status == CL_SUCCESS) {
+          continue;
+        }
+        // libsycl gets the command, too, and reports why the driver refuses it.
       }
       last = command.queue.handle.submit(group(command, pointers, events, after));
       if (list.has_names) {
@@ -233,9 +248,7 @@ std::unique_ptr<SyclGraph> graph_new(const CommandList &list, const Context &con
 
 std::unique_ptr<Event> graph_submit(const SyclGraph &graph, const Queue &queue, rust::Slice<const std::size_t> after) {
   return std::make_unique<Event>(queue.handle.submit([&](sycl::handler &handler) {
-    for (const std::size_t address : after) {
-      handler.depends_on(*reinterpret_cast<const Event *>(address));
-    }
+    wait_for(handler, after);
     handler.ext_oneapi_graph(graph.executable->graph);
   }));
 }

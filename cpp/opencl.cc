@@ -1,7 +1,6 @@
 // Kernels from OpenCL C and SPIR-V, and the arguments of any kernel, on OpenCL backends through native
 // interoperability.
-#include "opencl.h"
-#include "usmq/src/ffi.rs.h"
+#include "driver_queue.h"
 
 #include <algorithm>
 #include <array>
@@ -88,8 +87,8 @@ std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_p
   }
   USMQ_FAULT_POINT("sycl::make_kernel");
   // make_kernel retains the kernel.
-  return std::make_unique<Kernel>(
-      Kernel{sycl::make_kernel<sycl::backend::opencl>(kernel.object, context), retained(program)});
+  auto handle = sycl::make_kernel<sycl::backend::opencl>(kernel.object, context);
+  return std::make_unique<Kernel>(Kernel{handle, retained(program), DriverKernels::of(handle)});
 }
 
 // The compiler takes all options in one line.
@@ -195,6 +194,9 @@ std::array<std::size_t, 3> opencl_required_group(cl_kernel kernel, const Queue &
 }
 
 void queue_flush(const Queue &queue) {
+  if (queue.driver) {
+    return queue.driver->flush();
+  }
   static const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
   Owned<cl_command_queue> native("clReleaseCommandQueue");
   native.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it

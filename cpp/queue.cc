@@ -1,5 +1,5 @@
 // Queues and the commands without a kernel: barrier, copy, fill with a byte.
-#include "usmq/src/ffi.rs.h"
+#include "driver_queue.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,24 +7,24 @@
 
 namespace usmq {
 
-namespace {
-
 void wait_for(sycl::handler &handler, rust::Slice<const std::size_t> after) {
   for (const std::size_t address : after) {
-    handler.depends_on(*reinterpret_cast<const Event *>(address));
+    handler.depends_on(reinterpret_cast<const Event *>(address)->handle());
   }
 }
 
-std::vector<Event> listed(rust::Slice<const std::size_t> after) {
-  std::vector<Event> events;
+namespace {
+
+std::vector<sycl::event> listed(rust::Slice<const std::size_t> after) {
+  std::vector<sycl::event> events;
   events.reserve(after.size());
   for (const std::size_t address : after) {
-    events.push_back(*reinterpret_cast<const Event *>(address));
+    events.push_back(reinterpret_cast<const Event *>(address)->handle());
   }
   return events;
 }
 
-std::unique_ptr<Event> own(Event event) { return std::make_unique<Event>(std::move(event)); }
+std::unique_ptr<Event> own(sycl::event event) { return std::make_unique<Event>(std::move(event)); }
 
 // The error stores of all existing queues, so that a queue returned by another library keeps its store.
 class ErrorStores {
@@ -124,12 +124,12 @@ std::unique_ptr<Queue> queue_new(const Context &context, const Device &device, b
     }
   };
   sycl::queue queue(context, device, keep, properties_of(in_order, profiling, priority));
-  return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::move(errors))});
+  return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::move(errors)), DriverQueue::of(queue)});
 }
 
 std::unique_ptr<Queue> queue_copy_from(std::size_t address) {
   const auto &queue = *reinterpret_cast<const sycl::queue *>(address);
-  return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::make_shared<ErrorStore>())});
+  return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::make_shared<ErrorStore>()), nullptr});
 }
 
 std::size_t queue_copy_to_heap(const Queue &queue) {
@@ -182,6 +182,13 @@ void queue_store_error(const Queue &queue, rust::Str text) { queue.errors->put(s
 std::unique_ptr<Event> queue_barrier(const Queue &queue, rust::Slice<const std::size_t> after) {
   return own(queue.handle.submit([&](sycl::handler &handler) {
     wait_for(handler, after);
+    handler.ext_oneapi_barrier();
+  }));
+}
+
+std::unique_ptr<Event> queue_barrier_after_foreign(const Queue &queue, std::size_t event) {
+  return own(queue.handle.submit([&](sycl::handler &handler) {
+    handler.depends_on(*reinterpret_cast<const sycl::event *>(event));
     handler.ext_oneapi_barrier();
   }));
 }

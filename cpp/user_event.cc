@@ -19,19 +19,17 @@ NativeEvent native_user_event(const Context &context) {
   return event;
 }
 
-Event sycl_event(const NativeEvent &native, const Context &context) {
-  USMQ_FAULT_POINT("sycl::make_event");
-  return sycl::make_event<sycl::backend::opencl>(std::vector<cl_event>{native.get()}, context);
-}
-
 } // namespace
 
-UserEvent::UserEvent(const Context &context) : native(native_user_event(context)), event(sycl_event(native, context)) {}
-
-std::unique_ptr<UserEvent> user_event_new(const Context &context) { return std::make_unique<UserEvent>(context); }
+std::unique_ptr<UserEvent> user_event_new(const Context &context) {
+  return std::make_unique<UserEvent>(UserEvent{native_user_event(context), context});
+}
 
 std::unique_ptr<Event> user_event_event(const UserEvent &user_event) {
-  return std::make_unique<Event>(user_event.event);
+  auto event = std::make_unique<Event>(user_event.context, user_event.native.get_deleter());
+  opencl_check(opencl_entry<decltype(&clRetainEvent)>("clRetainEvent")(user_event.native.get()), "clRetainEvent");
+  *event->place() = user_event.native.get();
+  return event;
 }
 
 void user_event_signal(const UserEvent &user_event) {

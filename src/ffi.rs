@@ -348,6 +348,42 @@ pub(crate) mod bridge {
             more: &[u8],
             after: &[usize],
         ) -> Result<UniquePtr<Event>>;
+        /// # Safety
+        /// `event` is the address of a live `sycl::event` of this process's libsycl.
+        unsafe fn queue_barrier_after_foreign(queue: &Queue, event: usize) -> Result<UniquePtr<Event>>;
+
+        /// This and the two following functions pass a command to the OpenCL driver without libsycl, in order with those
+        /// that libsycl has passed. Null if only libsycl can do it, or can report why the driver refuses it.
+        ///
+        /// # Safety
+        /// As for `queue_memcpy`, `queue_memset` and `queue_launch`. The queue has no command that libsycl holds back
+        /// behind a host task.
+        unsafe fn driver_memcpy(
+            queue: &Queue,
+            target: usize,
+            source: usize,
+            bytes: usize,
+            after: &[usize],
+        ) -> Result<UniquePtr<Event>>;
+        /// # Safety
+        /// As for `driver_memcpy`.
+        unsafe fn driver_memset(
+            queue: &Queue,
+            target: usize,
+            value: u8,
+            bytes: usize,
+            after: &[usize],
+        ) -> Result<UniquePtr<Event>>;
+        /// # Safety
+        /// As for `driver_memcpy`.
+        unsafe fn driver_launch(
+            queue: &Queue,
+            kernel: &Kernel,
+            extents: &Extents,
+            args: &[KernelArg],
+            more: &[u8],
+            after: &[usize],
+        ) -> Result<UniquePtr<Event>>;
 
         fn list_new() -> Result<UniquePtr<CommandList>>;
         /// The value of a pointer among the arguments is its number in the `Pointers` of the submission.
@@ -404,7 +440,10 @@ pub(crate) mod bridge {
         fn user_event_event(user_event: &UserEvent) -> Result<UniquePtr<Event>>;
         fn user_event_signal(user_event: &UserEvent) -> Result<()>;
 
+        /// For the parameters `after`.
         fn event_address(event: &Event) -> usize;
+        /// The address of the `sycl::event`, valid while the event lives. It is made now for an event of the driver.
+        fn event_handle(event: &Event) -> Result<usize>;
         /// Takes no lock of libsycl.
         fn event_status(event: &Event) -> Result<EventStatus>;
         fn event_wait(event: &Event) -> Result<()>;
@@ -522,33 +561,23 @@ pub(crate) mod bridge {
 
 pub(crate) use bridge::*;
 
-// SAFETY: SYCL 2020 section 4.5.2 ("common reference semantics") and 3.10 make its runtime objects handles to
-// shared state whose member functions may be called from several threads at once. The shim only copies
-// handles and calls such members; `Queue`'s error store has its own lock. A mutable reference never reaches
-// one of them from two threads.
-unsafe impl Send for Device {}
-// SAFETY: as above.
-unsafe impl Sync for Device {}
-// SAFETY: as above.
-unsafe impl Send for Context {}
-// SAFETY: as above.
-unsafe impl Sync for Context {}
-// SAFETY: as above.
-unsafe impl Send for Queue {}
-// SAFETY: as above.
-unsafe impl Sync for Queue {}
-// SAFETY: as above.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
-// SAFETY: as above.
-unsafe impl Send for Kernel {}
-// SAFETY: as above.
-unsafe impl Sync for Kernel {}
-// SAFETY: as above.
-unsafe impl Send for Bundle {}
-// SAFETY: as above.
-unsafe impl Sync for Bundle {}
+/// Lets the types be used from any thread.
+macro_rules! any_thread {
+    ($($name:ident)*) => {
+        $(
+            // SAFETY: SYCL 2020 section 4.5.2 ("common reference semantics") and 3.10 make its runtime objects handles
+            // to shared state whose member functions may be called from several threads at once. The shim only copies
+            // handles and calls such members; its own state has locks. A mutable reference never reaches one of them
+            // from two threads. OpenCL's events and queues may be used from any thread, too.
+            unsafe impl Send for $name {}
+            // SAFETY: as above.
+            unsafe impl Sync for $name {}
+        )*
+    };
+}
+
+any_thread! { Device Context Queue Event Kernel Bundle UserEvent }
+
 // SAFETY: as above; a list is changed only before it is shared, and one thread at a time submits it.
 unsafe impl Send for CommandList {}
 // SAFETY: as above.
@@ -557,10 +586,6 @@ unsafe impl Sync for CommandList {}
 unsafe impl Send for SyclGraph {}
 // SAFETY: as above.
 unsafe impl Sync for SyclGraph {}
-// SAFETY: as above; OpenCL's events may be used from any thread.
-unsafe impl Send for UserEvent {}
-// SAFETY: as above.
-unsafe impl Sync for UserEvent {}
 // SAFETY: as above; a budget has atomic counters, and a list with a lock of its own.
 unsafe impl Send for UsmBudget {}
 // SAFETY: as above.

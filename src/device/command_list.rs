@@ -2,6 +2,7 @@
 //! executable SYCL graph.
 
 use super::brief::Launch;
+use super::driver_use::DriverTurn;
 use super::in_flight::Submission;
 use super::recording::Work;
 use super::work_group::OpenLaunch;
@@ -71,7 +72,7 @@ impl CommandList {
             };
             ffi::list_add(list.pin_mut(), queue, &command, place).during(DURING)?;
         }
-        let bind = queue.context().capabilities().driver_launches;
+        let bind = commands.iter().any(|command| command.queue.uses_driver());
         let bound = ffi::list_end(list.pin_mut(), ends, bind).during(DURING)?;
         let mut queues: Vec<Queue> = Vec::new();
         for command in commands {
@@ -87,9 +88,16 @@ impl CommandList {
         self.bound
     }
 
-    /// Whether a host task of another library may delay a command. libsycl then holds back later commands of its queue.
-    fn may_be_delayed(&self, after: &[Event]) -> bool {
-        self.queues.iter().any(Queue::is_exposed) || after.iter().any(Event::may_be_delayed)
+    /// Permission to pass launches to the driver without libsycl. `None` if a host task of another library may delay a
+    /// command: libsycl then holds back later commands of its queue.
+    fn driver_turns(&self, after: &[Event]) -> Option<SmallVec<[DriverTurn<'_>; 2]>> {
+        if self.bound == 0 || after.iter().any(Event::may_be_delayed) {
+            return None;
+        }
+        // A launch on an out-of-order queue is not bound, but a host task of that queue may delay its command.
+        let in_order = self.queues.iter().filter(|queue| queue.in_order());
+        let turns: Option<SmallVec<_>> = in_order.map(Queue::driver_turn).collect();
+        turns.filter(|_| !self.queues.iter().any(Queue::is_exposed))
     }
 
     /// Submits the commands after the events. One thread at a time may call this. If a command fails, `sent` gets an event that completes after the commands that
@@ -111,11 +119,13 @@ impl CommandList {
             self.queues.iter().for_each(Queue::expose);
         }
         let mut failure = String::new();
-        let use_bound = self.bound > 0 && !self.may_be_delayed(after);
+        let turns = self.driver_turns(after);
         let others = Others::begin(&self.queues, &self.queue);
         // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
-        let raw =
-            unsafe { ffi::list_submit(self.raw.get()?, pointers, &list.addresses, use_bound, &mut failure) };
+        let raw = unsafe {
+            ffi::list_submit(self.raw.get()?, pointers, &list.addresses, turns.is_some(), &mut failure)
+        };
+        drop(turns);
         let raw = raw.during("replaying the commands of a capture")?;
         let event = Event::of_launch(raw, &self.queue, replay(self, after), &list.submission);
         others.add(&event);

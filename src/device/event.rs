@@ -52,10 +52,11 @@ const TRIES: u32 = 10;
 /// If a command that is only polled takes longer, a thread waits for it in the driver.
 const SHORT: Duration = Duration::from_micros(100);
 
-/// Where a thread has waited for a command. libsycl collects the errors of its queue.
+/// Where a thread has waited for a command. In the runtime, a wait collects the errors of the queue; only host tasks of
+/// other libraries report errors otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waited {
-    InLibsycl,
+    InRuntime,
     Polled,
 }
 
@@ -162,7 +163,10 @@ impl Event {
     /// The address of the `sycl::event`, for another library; valid while this event or a clone of it lives.
     pub(crate) fn address(&self) -> Result<*mut std::ffi::c_void> {
         driver_wait::share(self.queue.device(), self.queue.in_order());
-        Ok(ffi::event_address(self.raw()?) as *mut std::ffi::c_void)
+        // A queue that waits for it does not.
+        self.queue.flush();
+        let address = ffi::event_handle(self.raw()?).during("making a SYCL event")?;
+        Ok(address as *mut std::ffi::c_void)
     }
 
     /// The queue on which the command runs.
@@ -221,8 +225,8 @@ impl Event {
         let waited = self.wait_until_over();
         recorder::waited(begun, &self.queue, Some(self.record()));
         match waited {
-            Ok(Waited::Polled) => self.queue.raise_errors(),
-            Ok(Waited::InLibsycl) => self.queue.raise_stored_errors(),
+            Ok(Waited::InRuntime) if !self.queue.is_exposed() => self.queue.raise_stored_errors(),
+            Ok(_) => self.queue.raise_errors(),
             Err(Error::Interrupted) => Err(Error::Interrupted),
             // The error stored in the queue is the cause.
             Err(error) => self.queue.raise_stored_errors().and(Err(error)),
@@ -244,8 +248,8 @@ impl Event {
         let begun = launch.map(|_| Instant::now());
         let (pending, permission) = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
         // If it was found complete, the driver may not know yet that it is, and would wait without permission.
-        let waited = if self.command.is_done() { Waited::Polled } else { Waited::InLibsycl };
-        if waited == Waited::InLibsycl {
+        let waited = if self.command.is_done() { Waited::Polled } else { Waited::InRuntime };
+        if waited == Waited::InRuntime {
             checks::waits(|| self.may_be_held_up());
             ffi::event_wait(raw).during("waiting for an event")?;
             self.note_done();

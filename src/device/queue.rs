@@ -1,5 +1,6 @@
 //! A queue: submits commands to one device in one context.
 
+use super::driver_use::{self, DriverTurn, DriverUse};
 use super::driver_wait::{self, DriverWait};
 use super::in_flight::{Added, Command, InFlight, Submission};
 use super::{Context, Device, Priority};
@@ -45,6 +46,7 @@ struct RawQueue {
     handle: runtime::Handle<ffi::Queue>,
     /// Whether another library may use the queue, or a host task of another library may delay its commands.
     exposed: AtomicBool,
+    driver: DriverUse,
     /// The number of proxy events for which commands of this queue still wait.
     waits_for_proxies: AtomicUsize,
     /// Whether a thread of usmq waits in the driver for a command of this queue.
@@ -61,6 +63,7 @@ impl RawQueue {
         Arc::new(Self {
             handle: runtime::Handle::new(queue),
             exposed: AtomicBool::new(exposed),
+            driver: DriverUse::default(),
             waits_for_proxies: AtomicUsize::new(0),
             assisted: AtomicBool::new(false),
             submitted: AtomicU64::new(0),
@@ -159,10 +162,12 @@ impl Queue {
     /// [`Queue::free_raw`] deletes it.
     ///
     /// # Errors
-    /// [`Error::Sycl`] if memory is short.
+    /// [`Error::Sycl`] if memory is short, or the runtime refuses a barrier after commands that it does not know.
     pub fn to_raw(&self) -> Result<NonNull<c_void>> {
+        let raw = self.raw()?;
         self.expose();
-        let address = ffi::queue_copy_to_heap(self.raw()?).during("copying a queue")?;
+        self.0.raw.driver.end(|| self.barrier_unrecorded().map(drop))?;
+        let address = ffi::queue_copy_to_heap(raw).during("copying a queue")?;
         NonNull::new(address as *mut c_void).ok_or_else(|| Error::interop("the SYCL runtime gave no object"))
     }
 
@@ -183,7 +188,19 @@ impl Queue {
     /// Marks the queue: from now on another library may submit to it, including host tasks.
     pub(super) fn expose(&self) {
         driver_wait::share(self.device(), self.in_order());
-        self.0.raw.exposed.store(true, Ordering::Release);
+        if !self.0.raw.exposed.swap(true, Ordering::AcqRel) {
+            self.0.raw.driver.wait_for_turns();
+        }
+    }
+
+    /// Permission to pass commands to the driver without libsycl; `None` if libsycl must get them.
+    pub(super) fn driver_turn(&self) -> Option<DriverTurn<'_>> {
+        if self.uses_driver() { self.0.raw.driver.turn(|| self.is_exposed()) } else { None }
+    }
+
+    /// Whether commands may go to the driver without libsycl as long as no other library knows the queue.
+    pub(super) fn uses_driver(&self) -> bool {
+        self.in_order() && self.context().capabilities().driver_commands && driver_use::is_allowed()
     }
 
     /// Whether a host task of another library may delay commands of this queue.

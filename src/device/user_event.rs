@@ -1,4 +1,4 @@
-//! Events that a host thread completes, which SYCL lacks: OpenCL user events, converted to SYCL events.
+//! Events that a host thread completes, which SYCL lacks: user events of OpenCL.
 
 use super::{Event, Queue};
 use crate::error::{During, Result};
@@ -14,7 +14,7 @@ pub(crate) struct UserEvent {
 }
 
 impl UserEvent {
-    /// A user event and its SYCL event, in the queue's context but outside the queue's order. `None` if the
+    /// A user event and its event, in the queue's context but outside the queue's order. `None` if the
     /// backend has no such events.
     pub(crate) fn new(queue: &Queue) -> Result<Option<(Self, Event)>> {
         if !queue.device().capabilities().user_events {

@@ -458,6 +458,14 @@ def test_a_wait_for_each_queue_of_a_capture_covers_its_commands(
     event.wait()
     assert time.monotonic() - begun < 0.05
     assert (before == x.to_numpy()).all()
+    # A later command of the queue does not end the wait.
+    z = usmq.zeros(1, "u4", queue=first)
+    event = graph.replay()
+    kernels.advance(1, z, 1)
+    first.wait()
+    begun = time.monotonic()
+    event.wait()
+    assert time.monotonic() - begun < 0.05
 
 
 def test_each_thread_and_task_captures_for_itself(add: usmq.Elementwise) -> None:
