@@ -152,15 +152,16 @@ bool driver_events(rust::Slice<const std::size_t> after, std::vector<cl_event> &
 
 namespace {
 
-// The event of a command that the driver has accepted. Null if it refuses the command: libsycl then gets it, and
-// reports the reason.
-std::unique_ptr<Event> accepted(std::unique_ptr<Event> event, cl_int status) {
-  return status == CL_SUCCESS ? std::move(event) : nullptr;
-}
-
-// Whether the driver takes a command that waits for these events, which are then appended to `events`.
-bool takes(const Queue &queue, rust::Slice<const std::size_t> after, std::vector<cl_event> &events) {
-  return queue.driver && queue.driver->gives_events() && driver_events(after, events);
+// Passes a command to the driver. Null if that has no event for one of `after`, or refuses the command: libsycl then
+// gets it, and reports the reason.
+template <typename Enqueue>
+std::unique_ptr<Event> pass(const Queue &queue, rust::Slice<const std::size_t> after, const Enqueue &enqueue) {
+  std::vector<cl_event> events;
+  if (!queue.driver || !queue.driver->gives_events() || !driver_events(after, events)) {
+    return nullptr;
+  }
+  auto event = queue.driver->new_event();
+  return enqueue(*queue.driver, events, event->place()) == CL_SUCCESS ? std::move(event) : nullptr;
 }
 
 // Sets the arguments of the driver's kernel.
@@ -182,47 +183,43 @@ cl_int set_args(const DriverQueue &queue, cl_kernel kernel, rust::Slice<const Ke
 std::unique_ptr<Event> driver_launch(const Queue &queue, const Kernel &kernel, const Extents &extents,
                                      rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more,
                                      rust::Slice<const std::size_t> after) {
-  std::vector<cl_event> events;
   // Without a work-group size, libsycl passes the one that the kernel requires.
-  if (!kernel.driver || extents.local[0] == 0 || !kernel.driver->takes(args) || !takes(queue, after, events) ||
-      !kernel.driver->note_launch()) {
+  if (!kernel.driver || extents.local[0] == 0 || !kernel.driver->takes(args) || !kernel.driver->note_launch()) {
     return nullptr;
   }
-  auto event = queue.driver->new_event();
-  auto used = kernel.driver->take();
-  cl_int status = set_args(*queue.driver, used->object, args, more);
-  if (status == CL_SUCCESS) {
-    // OpenCL's first dimension varies fastest, SYCL's last.
-    std::array<std::size_t, 3> global{}, local{};
-    std::reverse_copy(extents.global.begin(), extents.global.begin() + extents.dimensions, global.begin());
-    std::reverse_copy(extents.local.begin(), extents.local.begin() + extents.dimensions, local.begin());
-    status =
-        queue.driver->enqueue(used->object, extents.dimensions, global.data(), local.data(), events, event->place());
-  }
-  kernel.driver->put_back(std::move(used));
-  return accepted(std::move(event), status);
+  return pass(queue, after, [&](const DriverQueue &driver, const std::vector<cl_event> &events, cl_event *event) {
+    auto used = kernel.driver->take();
+    cl_int status = set_args(driver, used->object, args, more);
+    if (status == CL_SUCCESS) {
+      // OpenCL's first dimension varies fastest, SYCL's last.
+      std::array<std::size_t, 3> global{}, local{};
+      std::reverse_copy(extents.global.begin(), extents.global.begin() + extents.dimensions, global.begin());
+      std::reverse_copy(extents.local.begin(), extents.local.begin() + extents.dimensions, local.begin());
+      status = driver.enqueue(used->object, extents.dimensions, global.data(), local.data(), events, event);
+    }
+    kernel.driver->put_back(std::move(used));
+    return status;
+  });
 }
 
 std::unique_ptr<Event> driver_memcpy(const Queue &queue, std::size_t target, std::size_t source, std::size_t bytes,
                                      rust::Slice<const std::size_t> after) {
-  std::vector<cl_event> events;
-  if (bytes == 0 || !takes(queue, after, events)) {
+  if (bytes == 0) {
     return nullptr;
   }
-  auto event = queue.driver->new_event();
-  const cl_int status = queue.driver->copy(target, source, bytes, events, event->place());
-  return accepted(std::move(event), status);
+  return pass(queue, after, [&](const DriverQueue &driver, const std::vector<cl_event> &events, cl_event *event) {
+    return driver.copy(target, source, bytes, events, event);
+  });
 }
 
 std::unique_ptr<Event> driver_memset(const Queue &queue, std::size_t target, std::uint8_t value, std::size_t bytes,
                                      rust::Slice<const std::size_t> after) {
-  std::vector<cl_event> events;
-  if (bytes == 0 || !takes(queue, after, events)) {
+  if (bytes == 0) {
     return nullptr;
   }
-  auto event = queue.driver->new_event();
-  const cl_int status = queue.driver->fill(target, value, bytes, events, event->place());
-  return accepted(std::move(event), status);
+  return pass(queue, after, [&](const DriverQueue &driver, const std::vector<cl_event> &events, cl_event *event) {
+    return driver.fill(target, value, bytes, events, event);
+  });
 }
 
 } // namespace usmq

@@ -100,8 +100,8 @@ impl CommandList {
         turns.filter(|_| !self.queues.iter().any(Queue::is_exposed))
     }
 
-    /// Submits the commands after the events. One thread at a time may call this. If a command fails, `sent` gets an event that completes after the commands that
-    /// were submitted.
+    /// Submits the commands after the events. One thread at a time may call this. If a command fails, `sent` gets an event
+    /// that completes after the commands that were submitted.
     ///
     /// # Safety
     /// The memory at the pointers is as each command needs it until the event completes, and the arguments match the

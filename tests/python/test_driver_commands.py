@@ -118,4 +118,6 @@ def test_commands_of_other_queues_wait_for_them(
     add(y, z)
     assert z.tolist() == [(value + 1) % 2**32]
     # The other way round.
-    usmq.collocate(z, queue=queue).wait()
+    w = usmq.zeros(1, dtype="uint32", queue=queue)
+    add(usmq.collocate(z, queue=queue), w)
+    assert w.tolist() == [(value + 2) % 2**32]
