@@ -10,6 +10,8 @@ use usmq::interop::suai;
 use usmq::{Array, DType, Event, Graph, Queue, Result, UsmKind, capture, capture_with, collocate};
 
 const STEPS: u32 = 3;
+/// For a launch that is not complete when the next command is submitted.
+const MANY_STEPS: u32 = 200_000;
 const SIZE: usize = 100;
 
 /// Kernels and two queues, which may be equal, of one device, or of two contexts.
@@ -62,8 +64,13 @@ fn state(x: &Array) -> Result<u32> {
 
 /// After a replay both arrays have the states of the program; after a failed one, those of a part of it. The next
 /// replay continues from there.
-fn replayed((x, y, graph): &Captured, event: Option<Event>) -> Result<()> {
-    let (of_x, of_y) = after(1, 2);
+fn replayed(captured: &Captured, event: Option<Event>) -> Result<()> {
+    replayed_from(1, captured, event)
+}
+
+/// As `replayed`, with this state of the first array before it.
+fn replayed_from(state_of_x: u32, (x, y, graph): &Captured, event: Option<Event>) -> Result<()> {
+    let (of_x, of_y) = after(state_of_x, 2);
     let found = (state(x)?, state(y)?);
     match event {
         Some(event) => {
@@ -82,9 +89,9 @@ pub fn all(sweep: &mut Sweep, home: &Queue) -> Result<()> {
     let away = queues_elsewhere(home)?.swap_remove(0);
     for (name, queues) in [
         ("one queue", [in_order.clone(), in_order.clone()]),
-        ("two queues", [in_order.clone(), second]),
+        ("two queues", [in_order.clone(), second.clone()]),
         ("an out-of-order queue", [loose.clone(), loose]),
-        ("two contexts", [in_order, away]),
+        ("two contexts", [in_order.clone(), away]),
     ] {
         let program = Program::new(queues)?;
         sweep.run(
@@ -133,7 +140,26 @@ pub fn all(sweep: &mut Sweep, home: &Queue) -> Result<()> {
             },
         );
     }
+    after_another_queue(sweep, [in_order, second])?;
     sycl_graphs(sweep, home)
+}
+
+/// The first launch of a replay waits for a launch of another queue, which the driver got without libsycl.
+fn after_another_queue(sweep: &mut Sweep, [queue, other]: [Queue; 2]) -> Result<()> {
+    let (program, earlier) = (Program::new([queue.clone(), queue])?, Work::new(&other)?);
+    sweep.run(
+        "replay: one queue, after a launch of another queue",
+        || {
+            let captured = program.captured()?;
+            // The first one goes to libsycl.
+            earlier.advance(&other, &captured.0, 1)?;
+            earlier.advance(&other, &captured.0, MANY_STEPS)?;
+            Ok(captured)
+        },
+        |(.., graph)| graph.replay(),
+        |captured, event| replayed_from(advanced(1, MANY_STEPS + 1), captured, event),
+    );
+    Ok(())
 }
 
 /// On request, parts of ten commands are SYCL graphs.

@@ -121,3 +121,26 @@ def test_commands_of_other_queues_wait_for_them(
     w = usmq.zeros(1, dtype="uint32", queue=queue)
     add(usmq.collocate(z, queue=queue), w)
     assert w.tolist() == [(value + 2) % 2**32]
+
+
+GROUPS_OF_FOUR = """
+kernel __attribute__((reqd_work_group_size(4, 1, 1))) void increase(global uint *x) {
+  x[get_global_id(0)] += 1;
+}
+"""
+
+
+def test_a_launch_that_the_driver_refuses_fails_as_a_first_one_does(queue: usmq.Queue) -> None:
+    x = usmq.zeros(8, dtype="uint32", queue=queue)
+
+    def refusal(kernel: usmq.Kernel) -> str:
+        with pytest.raises(usmq.LaunchError, match="required work-group size") as error:
+            kernel(8, x, local_size=8)
+        return str(error.value)
+
+    kernel = usmq.Kernel.from_opencl(GROUPS_OF_FOUR, "increase")
+    for _ in range(3):
+        kernel(8, x, local_size=4)
+    assert refusal(kernel) == refusal(usmq.Kernel.from_opencl(GROUPS_OF_FOUR, "increase"))
+    kernel(8, x, local_size=4)
+    assert x.tolist() == [4] * 8
