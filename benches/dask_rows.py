@@ -24,13 +24,24 @@ from distributed import Client, wait
 from usmq._flights import data_folder, load
 from usmq.dask import LocalUsmCluster, LogicalTable
 
-LARGE = 256 << 20
+SMALL, LARGE = 1 << 10, 256 << 20
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "flights_dask.py"
+
+
+def device_array(size: int) -> usmq.Array:
+    """Return an array whose elements are in memory, as those of a numpy array are."""
+    array = usmq.full(size, 1, "u1")
+    array.wait()
+    return array
+
+
+def host_array(size: int) -> np.ndarray[Any, Any]:
+    """Return a numpy array."""
+    return np.full(size, 1, "u1")
+
+
 # Both cost only dask's own work for a task and the size of their results.
-MAKERS: dict[str, Callable[[int], Any]] = {
-    "usmq": lambda size: usmq.full(size, 1, "u1"),
-    "peer": lambda size: np.full(size, 1, "u1"),
-}
+MAKERS: dict[str, Callable[[int], Any]] = {"usmq": device_array, "peer": host_array}
 
 
 def arrived(array: Any) -> int:
@@ -45,16 +56,16 @@ def same(array: Any, _number: int) -> Any:
     return array
 
 
-def transfer(client: Client, side: str, count: int) -> float:
+def transfer(client: Client, make: Callable[[int], Any], size: int, count: int) -> float:
     """Return seconds from asking for an array of the other worker to having it."""
     first, second = client.scheduler_info(n_workers=-1)["workers"]
     seconds = 0.0
     for _ in range(count):
-        array = client.submit(MAKERS[side], LARGE, workers=[first], pure=False)
+        array = client.submit(make, size, workers=[first], pure=False)
         wait(array)
         begin = time.perf_counter()
         done = client.submit(arrived, array, workers=[second], pure=False)
-        if done.result(timeout=60) != LARGE:
+        if done.result(timeout=60) != size:
             raise RuntimeError("the array did not arrive")
         seconds += time.perf_counter() - begin
         del array, done
@@ -145,6 +156,15 @@ class LargeFlights:
             raise RuntimeError(f"{rows} flights were counted")
 
 
+def of_row(row: str, side: str) -> Callable[[Client, int], float]:
+    """Return the measurement of one side of a row."""
+    if row == "dask.task":
+        return lambda client, count: task(client, side, count)
+    if row == "dask.transfer_1k" and side == "usmq":
+        return lambda client, count: transfer(client, host_array, SMALL, count)
+    return lambda client, count: transfer(client, MAKERS[side], LARGE, count)
+
+
 def main() -> None:
     """Answer requests until stdin ends."""
     flights: Flights | None = None
@@ -171,10 +191,10 @@ def main() -> None:
                 if client is None:
                     cluster = LocalUsmCluster(n_workers=2, dashboard_address=":0")
                     client = stack.enter_context(stack.enter_context(cluster).get_client())
-                measure = transfer if row == "dask.transfer" else task
+                measure = of_row(row, side)
                 # The first run is not measured, as in the other rows.
-                measure(client, side, count // 8 + 1)
-                seconds = measure(client, side, count)
+                measure(client, count // 8 + 1)
+                seconds = measure(client, count)
             print(seconds * 1e9, flush=True)
 
 

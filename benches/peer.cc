@@ -2,6 +2,7 @@
 // side count" on stdin with nanoseconds per operation; see run.py. The argument is the kernel's file.
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
+#include <CL/cl_ext.h>
 #include <chrono>
 #include <cstring>
 #include <dlfcn.h>
@@ -17,6 +18,7 @@
 #include <sycl/backend/opencl.hpp>
 #include <sycl/sycl.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -54,48 +56,99 @@ template <typename Function> Function opencl(const char *name) {
   return found;
 }
 
+// An extension of the driver.
+template <typename Function> Function extension(const sycl::queue &queue, const char *name) {
+  const cl_platform_id platform = sycl::get_native<sycl::backend::opencl>(queue.get_device().get_platform());
+  const auto find =
+      opencl<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
+  auto *found = reinterpret_cast<Function>(find(platform, name));
+  if (found == nullptr) {
+    throw std::runtime_error(std::string("no ") + name);
+  }
+  return found;
+}
+
+// An in-order queue of the driver, in the context of a SYCL queue.
+class DriverQueue {
+public:
+  explicit DriverQueue(const sycl::queue &queue) {
+    constexpr auto backend = sycl::backend::opencl;
+    cl_int made;
+    handle = opencl<decltype(&clCreateCommandQueueWithProperties)>("clCreateCommandQueueWithProperties")(
+        sycl::get_native<backend>(queue.get_context()), sycl::get_native<backend>(queue.get_device()), nullptr, &made);
+    if (made != 0) {
+      throw std::runtime_error("the driver creates no queue");
+    }
+  }
+  DriverQueue(const DriverQueue &) = delete;
+  ~DriverQueue() { opencl<decltype(&clReleaseCommandQueue)>("clReleaseCommandQueue")(handle); }
+
+  cl_command_queue handle = nullptr;
+};
+
 // Launches of axpy without libsycl: a kernel of the driver, whose arguments are set once, on a queue of the driver.
 class DriverChain {
 public:
-  DriverChain(const sycl::queue &queue, const sycl::kernel &kernel, const void *x, void *y) {
-    constexpr auto backend = sycl::backend::opencl;
-    const cl_context context = sycl::get_native<backend>(queue.get_context());
-    const cl_device_id device = sycl::get_native<backend>(queue.get_device());
-    const cl_platform_id platform = sycl::get_native<backend>(queue.get_device().get_platform());
-    cl_int made[2];
-    queue_ = opencl<decltype(&clCreateCommandQueueWithProperties)>("clCreateCommandQueueWithProperties")(
-        context, device, nullptr, &made[0]);
-    kernel_ = opencl<decltype(&clCloneKernel)>("clCloneKernel")(sycl::get_native<backend>(kernel), &made[1]);
+  DriverChain(const sycl::queue &queue, const sycl::kernel &kernel, const void *x, void *y) : queue_(queue) {
+    cl_int made;
+    kernel_ = opencl<decltype(&clCloneKernel)>("clCloneKernel")(sycl::get_native<sycl::backend::opencl>(kernel), &made);
     const auto set = opencl<decltype(&clSetKernelArg)>("clSetKernelArg");
-    const auto find =
-        opencl<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
     const auto set_pointer =
-        reinterpret_cast<cl_int (*)(cl_kernel, cl_uint, const void *)>(find(platform, "clSetKernelArgMemPointerINTEL"));
+        extension<cl_int (*)(cl_kernel, cl_uint, const void *)>(queue, "clSetKernelArgMemPointerINTEL");
     const float factor = 2.0f;
-    if (made[0] != 0 || made[1] != 0 || set(kernel_, 0, sizeof factor, &factor) != 0 ||
-        set_pointer(kernel_, 1, x) != 0 || set_pointer(kernel_, 2, y) != 0 ||
-        set(kernel_, 3, sizeof kItems, &kItems) != 0) {
+    if (made != 0 || set(kernel_, 0, sizeof factor, &factor) != 0 || set_pointer(kernel_, 1, x) != 0 ||
+        set_pointer(kernel_, 2, y) != 0 || set(kernel_, 3, sizeof kItems, &kItems) != 0) {
       throw std::runtime_error("the driver refuses the kernel");
     }
   }
   DriverChain(const DriverChain &) = delete;
-  ~DriverChain() {
-    opencl<decltype(&clReleaseKernel)>("clReleaseKernel")(kernel_);
-    opencl<decltype(&clReleaseCommandQueue)>("clReleaseCommandQueue")(queue_);
-  }
+  ~DriverChain() { opencl<decltype(&clReleaseKernel)>("clReleaseKernel")(kernel_); }
 
   void run(std::size_t launches) const {
     for (std::size_t i = 0; i < launches; ++i) {
-      enqueue_(queue_, kernel_, 1, nullptr, &kItems, nullptr, 0, nullptr, nullptr);
+      enqueue_(queue_.handle, kernel_, 1, nullptr, &kItems, nullptr, 0, nullptr, nullptr);
     }
-    finish_(queue_);
+    finish_(queue_.handle);
   }
 
 private:
-  cl_command_queue queue_ = nullptr;
+  DriverQueue queue_;
   cl_kernel kernel_ = nullptr;
   decltype(&clEnqueueNDRangeKernel) enqueue_ = opencl<decltype(&clEnqueueNDRangeKernel)>("clEnqueueNDRangeKernel");
   decltype(&clFinish) finish_ = opencl<decltype(&clFinish)>("clFinish");
+};
+
+// Copies on two queues of the driver in turn, each after the one before it.
+class DriverCopies {
+public:
+  explicit DriverCopies(const sycl::queue &queue)
+      : queues_{DriverQueue(queue), DriverQueue(queue)},
+        copy_(extension<clEnqueueMemcpyINTEL_fn>(queue, "clEnqueueMemcpyINTEL")) {}
+
+  void run(std::size_t hops, char *x, char *y) const {
+    cl_event last = nullptr;
+    for (std::size_t i = 0; i < hops; ++i) {
+      cl_event next = nullptr;
+      copy_(queues_[i % 2].handle, CL_FALSE, y, x, kSmall, last == nullptr ? 0 : 1, last == nullptr ? nullptr : &last,
+            &next);
+      // The other queue waits for it.
+      flush_(queues_[i % 2].handle);
+      if (last != nullptr) {
+        release_(last);
+      }
+      last = next;
+      std::swap(x, y);
+    }
+    wait_(1, &last);
+    release_(last);
+  }
+
+private:
+  DriverQueue queues_[2];
+  clEnqueueMemcpyINTEL_fn copy_;
+  decltype(&clFlush) flush_ = opencl<decltype(&clFlush)>("clFlush");
+  decltype(&clWaitForEvents) wait_ = opencl<decltype(&clWaitForEvents)>("clWaitForEvents");
+  decltype(&clReleaseEvent) release_ = opencl<decltype(&clReleaseEvent)>("clReleaseEvent");
 };
 
 class Peer {
@@ -131,6 +184,10 @@ public:
     rows_["cpp.driver_chain10"] = [this](std::size_t count) {
       const DriverChain chain(queue_, axpy_, x_, y_);
       return time(count, [&] { chain.run(kChain); });
+    };
+    rows_["cpp.driver_two_queue_chain"] = [this](std::size_t count) {
+      const DriverCopies copies(queue_);
+      return time(count / kHops, [&] { copies.run(kHops, x_, y_); }) / kHops;
     };
     rows_["cpp.thread"] = [this](std::size_t count) { return threads({&queue_}, count); };
     rows_["cpp.threads"] = [this](std::size_t count) { return threads({&queue_, &other_}, count); };

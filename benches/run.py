@@ -176,6 +176,7 @@ def rows() -> list[Row]:
             not_compared="depends on the disk",
         ),
         dask("transfer", "ms", 1, 0.2, "256 MiB of numpy between two workers"),
+        dask("transfer_1k", "ms", 1, None, "256 MiB of numpy, 1 KiB of numpy here"),
         dask("task", "us", 500, 1.02, "a task of the same graph on numpy"),
         dask("flights", "ms", 1, None, "1 worker, 2 here"),
         dask("flights_large2", "ms", 3, 0.9, "1 worker on 1 core, 2 on 2 here; 32 times the rows"),
@@ -183,6 +184,7 @@ def rows() -> list[Row]:
         cpp("launch_wait", "us", 500, "dpctl submit, in-order", "python", "py.launch_wait"),
         cpp("launch_async", "us", 2000, "dpctl submit_async", "python", "py.launch_throughput"),
         cpp("driver_chain10", "us", 500, "by libsycl", "cpp", "replay.rust_chain10"),
+        cpp("driver_two_queue_chain", "us", 1000, "by libsycl", "cpp", "rust.two_queue_chain"),
         cpp("threads", "us", 500, "2 threads against 1", "cpp", "cpp.thread"),
         cpp("host_copy", "ms", 1, "numpy.copyto, 1 GiB", "arrow", "arrow.host_to_usm"),
     ]
