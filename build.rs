@@ -105,7 +105,7 @@ fn build_with(sycl: &Sycl) {
         build.define("USMQ_FAULTS", None).file("cpp/faults.cc");
     }
     if let Ok(name) = std::env::var("USMQ_SANITIZER") {
-        // Not for the layers: Rust programs contain the runtime of their sanitizer, which cannot be loaded again.
+        // Not for the layers; see build/layers.rs.
         build.flag(format!("-fsanitize={name}")).flag("-fno-omit-frame-pointer").flag("-g1");
     }
     build.compile("usmq_shim");

@@ -58,6 +58,9 @@ pub fn build(sycl: &Sycl) {
 fn compile(sycl: &Sycl, layer: &Layer, library: &Path) -> Result<(), String> {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").pic(true).flag("-fvisibility=hidden").cargo_metadata(false);
+    // The cc crate instruments C++ as the Rust code is; Rust programs contain the runtime of their sanitizer, which
+    // cannot be loaded again.
+    build.flag("-fno-sanitize=all");
     for include in &sycl.include {
         build.flag("-isystem").flag(include);
     }
