@@ -1,6 +1,6 @@
 //! The release thread: runs deleters, frees and callbacks in the order in which they became due.
 
-use crate::runtime::{self, Pending, exit};
+use crate::runtime::{self, CountedWait, exit};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -103,7 +103,7 @@ fn run() {
 /// Runs a job outside the lock, unless it is no longer needed.
 fn run_one(state: &mut MutexGuard<'_, State>, Queued { job, foreign }: Queued) {
     let skip = foreign && state.closed;
-    MutexGuard::unlocked(state, || match Pending::unless_leaving() {
+    MutexGuard::unlocked(state, || match CountedWait::unless_leaving() {
         // A deleter that panics has freed what it could; the thread continues with others.
         Some(_pending) if !skip => drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job))),
         // The end of the process frees the rest.

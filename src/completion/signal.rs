@@ -1,7 +1,7 @@
 //! The signal thread: polls work in flight, each item at intervals that grow with its age.
 
 use super::release;
-use crate::runtime::{self, Pending, exit};
+use crate::runtime::{self, CountedWait, exit};
 use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -148,8 +148,8 @@ fn run() {
         let begun = Instant::now();
         // During process exit, only items that others wait for are polled: the runtime is about to be torn
         // down.
-        let pending = Pending::unless_leaving();
-        if pending.is_none() {
+        let counted = CountedWait::unless_leaving();
+        if counted.is_none() {
             items.extract_if(.., |item| !item.watched.needed_at_exit()).for_each(std::mem::forget);
         }
         let due = |item: &Item| asked.is_some() || item.due <= begun;
@@ -175,7 +175,7 @@ fn run() {
             INBOX.lock().done = asked;
             DONE.notify_all();
         }
-        drop(pending);
+        drop(counted);
         let end = Instant::now();
         rested = if progressed || polled <= FEW { end } else { end + (end - begun) * REST };
     }

@@ -8,7 +8,7 @@ use super::{Queue, driver_wait};
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
 use crate::runtime::interrupt::{self, poll_until};
-use crate::runtime::{Pending, checks};
+use crate::runtime::{CountedWait, checks};
 use crate::trace::{Completion, QueueHandle, recorder};
 use cxx::UniquePtr;
 use std::cell::Cell;
@@ -246,7 +246,7 @@ impl Event {
         // With earlier commands on the queue, the time does not describe the launch.
         let launch = self.command.launch.filter(|_| self.queue.has_come_to(self.command.number));
         let begun = launch.map(|_| Instant::now());
-        let (pending, permission) = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
+        let (counted, permission) = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
         // If it was found complete, the driver may not know yet that it is, and would wait without permission.
         let waited = if self.command.is_done() { Waited::Polled } else { Waited::InRuntime };
         if waited == Waited::InRuntime {
@@ -254,7 +254,7 @@ impl Event {
             ffi::event_wait(raw).during("waiting for an event")?;
             self.note_done();
         }
-        drop((pending, permission));
+        drop((counted, permission));
         self.queue.tidy();
         if let (Some(launch), Some(begun)) = (launch, begun) {
             launch.took(begun.elapsed());
@@ -282,7 +282,7 @@ impl Event {
     /// when the device executes it, and with permission to wait inside the driver; or when the command is over. An
     /// interruptible wait returns only after the command, since waits inside libsycl cannot be interrupted. A wait for a
     /// brief launch is not interruptible.
-    fn before_libsycl(&self, brief: bool) -> Result<(Pending, Option<DriverWait>)> {
+    fn before_libsycl(&self, brief: bool) -> Result<(CountedWait, Option<DriverWait>)> {
         let interruptible = interrupt::is_possible() && !brief;
         let exposed = self.command.exposed;
         let mut permission = None;
@@ -290,14 +290,14 @@ impl Event {
             self.poll_while_running();
             permission = self.queue.permit_wait();
             if permission.is_some() {
-                return Ok((Pending::for_wait(), permission));
+                return Ok((CountedWait::begin(), permission));
             }
         }
         self.queue.flush();
         let mut status = EventStatus::Submitted;
         let mut tries = TRIES;
         let (running, assisted) = (Cell::new(false), Cell::new(false));
-        let pending = poll_until(
+        let counted = poll_until(
             || {
                 status = self.status().unwrap_or_else(|_| {
                     tries = tries.saturating_sub(1);
@@ -319,7 +319,7 @@ impl Event {
                 }
             },
         )?;
-        Ok((pending, permission))
+        Ok((counted, permission))
     }
 
     /// Starts a wait for the command inside the driver on another thread; see [`assist_wait`].
@@ -331,7 +331,7 @@ impl Event {
     /// Waits inside the driver for a thread that polls.
     fn join(&self) {
         // The process is ending: no wait is needed.
-        if let (Some(_pending), Ok(raw)) = (Pending::unless_leaving(), self.raw()) {
+        if let (Some(_counted), Ok(raw)) = (CountedWait::unless_leaving(), self.raw()) {
             checks::waits(|| self.may_be_held_up());
             // The thread that needs the result reports errors.
             let _ = ffi::event_join(raw);

@@ -5,7 +5,7 @@ use super::{Context, Device, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi::Extents;
 use crate::ffi::{self, EventStatus};
-use crate::runtime::{Pending, checks, emulator};
+use crate::runtime::{CountedWait, checks, emulator};
 use std::time::Duration;
 
 /// One kernel for each number of dimensions, in one source. Each work-item writes its number to the element at its
@@ -75,7 +75,7 @@ pub(super) fn runs(context: &Context, device: &Device, bundle: &ffi::Bundle) -> 
     }
     checks::submits();
     checks::waits(|| false);
-    let _pending = Pending::for_wait();
+    let _pending = CountedWait::begin();
     let queue = ffi::queue_new(context.raw()?, device.raw()?, true, false, ffi::PriorityCode::Normal)
         .during(DURING)?;
     let memory = Memory::new(context, device)?;

@@ -9,7 +9,7 @@ use super::brief::Launch;
 use crate::completion;
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
-use crate::runtime::{Handle, Pending};
+use crate::runtime::{CountedWait, Handle};
 use cxx::UniquePtr;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -50,21 +50,17 @@ impl Command {
         self.done.store(true, Ordering::Release);
     }
 
+    /// As [`Command::status`], for a thread that holds a lock: it must not be parked, since others may wait for the lock.
+    fn status_under_lock(&self, _counted: &CountedWait) -> Result<EventStatus> {
+        self.status()
+    }
+
     /// Takes no lock, not even one of libsycl.
     pub(super) fn status(&self) -> Result<EventStatus> {
-        self.query(|| self.raw.get())
-    }
-
-    /// As [`Command::status`], for a thread that holds a lock.
-    fn status_under_lock(&self, counted: &Pending) -> Result<EventStatus> {
-        self.query(|| self.raw.get_counted(counted))
-    }
-
-    fn query<'a>(&'a self, raw: impl FnOnce() -> Result<&'a ffi::Event>) -> Result<EventStatus> {
         if self.is_done() {
             return Ok(EventStatus::Complete);
         }
-        let status = ffi::event_status(raw()?).during("querying the state of an event")?;
+        let status = ffi::event_status(self.raw.get()?).during("querying the state of an event")?;
         if status == EventStatus::Complete {
             self.note_done();
         }
@@ -135,7 +131,7 @@ pub(super) enum Added {
 
 impl List {
     /// The last command stays, so that the number of events of an idle queue does not depend on chance.
-    fn remove_complete(&mut self, counted: &Pending) -> Vec<Arc<Command>> {
+    fn remove_complete(&mut self, counted: &CountedWait) -> Vec<Arc<Command>> {
         let is_complete = |command: &mut Arc<Command>| {
             matches!(command.status_under_lock(counted), Ok(EventStatus::Complete))
         };
@@ -171,7 +167,7 @@ impl InFlight {
         if list.commands.len() >= list.full {
             drop(list);
             // Counted before the lock is taken: the end of the process needs the lock, too.
-            let counted = Pending::for_wait();
+            let counted = CountedWait::begin();
             list = self.list.lock();
             gone.extend(list.remove_complete(&counted));
         }
@@ -190,7 +186,7 @@ impl InFlight {
         if !self.several.load(Ordering::Relaxed) {
             return;
         }
-        let counted = Pending::for_wait();
+        let counted = CountedWait::begin();
         let mut list = self.list.lock();
         let gone = list.remove_complete(&counted);
         self.several.store(list.commands.len() > 1, Ordering::Relaxed);
@@ -203,7 +199,7 @@ impl InFlight {
 
     /// Whether the last command is over, so that [`tidy_now`](Self::tidy_now) is due.
     pub(super) fn is_over(&self) -> bool {
-        let counted = Pending::for_wait();
+        let counted = CountedWait::begin();
         let list = self.list.lock();
         let is_over = |last: &Arc<Command>| {
             !matches!(last.status_under_lock(&counted), Ok(EventStatus::Submitted | EventStatus::Running))
@@ -213,7 +209,7 @@ impl InFlight {
 
     /// Removes complete commands on the release thread. Returns whether many remain: those of an out-of-order queue.
     pub(super) fn tidy_now(&self) -> bool {
-        let counted = Pending::for_wait();
+        let counted = CountedWait::begin();
         let mut list = self.list.lock();
         let gone = list.remove_complete(&counted);
         // A failed command is never removed, so a list of those is not watched for ever.
@@ -230,7 +226,7 @@ impl InFlight {
     /// [`Error::Sycl`](crate::Error::Sycl) if the runtime cannot answer, as for a command that has failed: only the
     /// runtime's own wait knows when the queue has ended the commands behind it.
     pub(super) fn is_empty(&self) -> Result<bool> {
-        let counted = Pending::for_wait();
+        let counted = CountedWait::begin();
         let list = self.list.lock();
         for command in list.commands.iter().rev() {
             match command.status_under_lock(&counted)? {

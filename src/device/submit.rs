@@ -8,7 +8,7 @@ use super::{Event, Program, Queue, cross_context};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::interrupt::{self, uninterruptible};
-use crate::runtime::{Pending, checks, retry};
+use crate::runtime::{CountedWait, checks, retry};
 use crate::trace::{Kind, Label, recorder};
 use cxx::UniquePtr;
 use smallvec::SmallVec;
@@ -267,10 +267,10 @@ impl Queue {
             && !self.is_exposed()
             && let Some(_permission) = self.permit_wait()
         {
-            let pending = Pending::for_wait();
+            let counted = CountedWait::begin();
             checks::waits(|| false);
             let waited = ffi::queue_wait(raw).during("waiting for a queue");
-            drop(pending);
+            drop(counted);
             self.tidy();
             return waited;
         }

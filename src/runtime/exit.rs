@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use once_cell::sync::OnceCell;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
@@ -43,10 +44,10 @@ pub(super) fn watch_for_fork() {
     debug_assert_eq!(status, 0, "pthread_atfork fails only if no memory is left");
 }
 
-/// The number of threads inside a wait of the runtime, and of work that such a thread will begin.
+/// The number of waits inside the runtime, and of work that a thread will begin: the process does not exit before.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts one wait while it lives.
+/// Counts work that another thread will end, while it lives.
 pub(crate) struct Pending(());
 
 impl Pending {
@@ -54,29 +55,51 @@ impl Pending {
         PENDING.fetch_add(1, Ordering::AcqRel);
         Self(())
     }
-
-    /// As [`Pending::new`], for a thread that need not continue during process exit; then it returns None.
-    pub(crate) fn unless_leaving() -> Option<Self> {
-        let pending = Self::new();
-        // Either `leave` sees this count, or this thread sees that the process is exiting.
-        fence(Ordering::SeqCst);
-        (STATE.load(Ordering::Acquire) != EXITING).then_some(pending)
-    }
-
-    /// As [`Pending::new`], for a wait of any thread. During process exit, only the exiting thread and its
-    /// helpers pass. Call it after getting the object to wait for: that call may park the thread, and a
-    /// counted thread must not be parked.
-    pub(crate) fn for_wait() -> Self {
-        Self::unless_leaving().unwrap_or_else(|| {
-            park_if_exiting();
-            Self::new()
-        })
-    }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
         PENDING.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+thread_local! {
+    /// The number of counted waits of this thread.
+    static WAITS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a wait of this thread while it lives. The exiting thread waits for it, so this thread is not parked meanwhile.
+pub(crate) struct CountedWait {
+    _pending: Pending,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl CountedWait {
+    /// During process exit, only the exiting thread and its helpers pass, and threads that are counted already.
+    pub(crate) fn begin() -> Self {
+        Self::unless_leaving().unwrap_or_else(|| {
+            park_if_exiting();
+            Self::counted()
+        })
+    }
+
+    /// As [`CountedWait::begin`], for a thread that need not continue during process exit; then it returns None.
+    pub(crate) fn unless_leaving() -> Option<Self> {
+        let counted = Self::counted();
+        // Either `leave` sees this count, or this thread sees that the process is exiting.
+        fence(Ordering::SeqCst);
+        (STATE.load(Ordering::Acquire) != EXITING).then_some(counted)
+    }
+
+    fn counted() -> Self {
+        WAITS.set(WAITS.get() + 1);
+        Self { _pending: Pending::new(), _of_this_thread: PhantomData }
+    }
+}
+
+impl Drop for CountedWait {
+    fn drop(&mut self) {
+        WAITS.set(WAITS.get() - 1);
     }
 }
 
@@ -121,9 +144,10 @@ pub(crate) fn help_to_the_end() {
     HELPS.set(true);
 }
 
-/// Parks every thread except the exiting one and its helpers, since the runtime is being torn down.
+/// Parks every thread except the exiting one, its helpers, and those that it waits for, since the runtime is being torn
+/// down.
 fn park_if_exiting() {
-    while !HELPS.get() && LEAVER.load(Ordering::Acquire) != this_thread() {
+    while !HELPS.get() && WAITS.get() == 0 && LEAVER.load(Ordering::Acquire) != this_thread() {
         std::thread::sleep(Duration::from_secs(1));
     }
 }

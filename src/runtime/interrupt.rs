@@ -3,7 +3,7 @@
 //! A wait inside a driver cannot be interrupted. Where a check is installed, a wait therefore polls the
 //! runtime with growing pauses, and an interrupted wait leaves no thread waiting.
 
-use super::exit::Pending;
+use super::exit::CountedWait;
 use crate::error::{Error, Result};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -88,8 +88,8 @@ pub(crate) fn is_possible() -> bool {
 ///
 /// # Errors
 /// [`Error::Interrupted`] inside [`with_interrupt`] only.
-pub(crate) fn poll_until(mut over: impl FnMut() -> bool, mut pausing: impl FnMut()) -> Result<Pending> {
-    let mut pending = Pending::for_wait();
+pub(crate) fn poll_until(mut over: impl FnMut() -> bool, mut pausing: impl FnMut()) -> Result<CountedWait> {
+    let mut counted = CountedWait::begin();
     let (begun, mut asked) = (Instant::now(), Duration::ZERO);
     while !over() {
         let waited = begun.elapsed();
@@ -102,17 +102,17 @@ pub(crate) fn poll_until(mut over: impl FnMut() -> bool, mut pausing: impl FnMut
         let signalled = pause((waited / PART).min(LONGEST));
         if is_possible() && (signalled || waited - asked > EVERY) {
             asked = waited;
-            // The check may wait for a thread that is ending the process, which waits for `pending`.
-            drop(pending);
+            // The check may wait for a thread that is ending the process, which waits for counted ones.
+            drop(counted);
             if asks() {
                 return Err(Error::Interrupted);
             }
             // The check may have forked, and this may be the child.
             super::not_forked()?;
-            pending = Pending::for_wait();
+            counted = CountedWait::begin();
         }
     }
-    Ok(pending)
+    Ok(counted)
 }
 
 /// Sleeps; true if a signal ended the sleep.

@@ -22,7 +22,7 @@ pub(crate) use cache_dir::{Who, fault, make_private};
 #[cfg(feature = "python")]
 pub(crate) use environment::name_driver;
 pub(crate) use environment::{Setting, TOO_EARLY, asked_too_early, kernel_cache, settings, without_own_term};
-pub(crate) use exit::{Pending, ensure_usable, not_forked};
+pub(crate) use exit::{CountedWait, Pending, ensure_usable, not_forked};
 pub(crate) use fork_mutex::ForkMutex;
 pub(crate) use interned::{AnyInterned, Interned, Interner};
 pub use interrupt::with_interrupt;
@@ -74,16 +74,6 @@ impl<T: UniquePtrTarget> Handle<T> {
 
     pub(crate) fn get(&self) -> Result<&T> {
         ensure_usable()?;
-        self.object()
-    }
-
-    /// As [`Handle::get`], for a counted thread, which must not be parked: others may wait for it or for its locks.
-    pub(crate) fn get_counted(&self, _counted: &Pending) -> Result<&T> {
-        not_forked()?;
-        self.object()
-    }
-
-    fn object(&self) -> Result<&T> {
         self.0.as_ref().ok_or_else(|| Error::interop("the SYCL runtime returned no object"))
     }
 }

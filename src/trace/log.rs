@@ -7,7 +7,7 @@
 //! threads that wait for out-of-order queues at the same time can deadlock the OpenCL CPU driver.
 
 use super::record::{Completion, Record};
-use crate::runtime::{Pending, exit};
+use crate::runtime::{CountedWait, exit};
 use once_cell::sync::OnceCell;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -347,7 +347,7 @@ fn poll_once() -> bool {
     if !on() {
         return false;
     }
-    let busy = match Pending::unless_leaving() {
+    let busy = match CountedWait::unless_leaving() {
         Some(_pending) => poll(u64::MAX),
         None => return false,
     };

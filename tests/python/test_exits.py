@@ -119,6 +119,30 @@ threading.Thread(target=event.wait, daemon=True).start()""",
         0,
         "",
     ),
+    "a daemon thread waits for a queue that another library knows": (
+        """
+import threading, time
+import dpctl
+shared = dpctl.SyclQueue(x.queue._get_capsule())
+spin(1, x, STEPS)
+event = spin(1, x, STEPS)
+threading.Thread(target=event.wait, daemon=True).start()
+time.sleep(0.05)""",
+        0,
+        "",
+    ),
+    "a daemon thread ends a profile": (
+        """
+import threading, time
+def profiled():
+    with usmq.profile():
+        spin(1, x, STEPS)
+        spin(1, x, STEPS)
+threading.Thread(target=profiled, daemon=True).start()
+time.sleep(0.2)""",
+        0,
+        "",
+    ),
     # Python before 3.14 ends a daemon thread by unwinding its stack when it next takes the lock; in
     # the middle of Python code that Rust has called, as numpy's own import, that ends the process.
     "a daemon thread copies": (

@@ -5,7 +5,7 @@ use super::latch::{Latch, OpenOnDrop};
 use crate::device::{Context, Device, Queue, QueueProperties, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Allocation, ForeignOwner};
-use crate::runtime::{ForkMutex, Pending, exit};
+use crate::runtime::{CountedWait, ForkMutex, exit};
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -149,7 +149,8 @@ impl CudaDevice {
     /// After a job, releases what only closed latches need.
     fn tidy(&self) {
         // Skip this if the process is exiting.
-        if let (Some(_pending), Ok(mut submit_state)) = (Pending::unless_leaving(), self.submit_state.lock())
+        if let (Some(_counted), Ok(mut submit_state)) =
+            (CountedWait::unless_leaving(), self.submit_state.lock())
         {
             submit_state.newest.take_if(|(latch, _)| latch.is_open());
             self.free_unfreed(&mut submit_state);
