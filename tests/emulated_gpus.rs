@@ -23,7 +23,8 @@ fn in_child(test: &str, variables: &[(&str, &str)], body: fn()) {
     }
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture"]).env_clear().env(IN_CHILD, "1");
-    for kept in ["HOME", "PATH", "LD_LIBRARY_PATH"] {
+    let sanitizers = ["ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS"];
+    for kept in ["HOME", "PATH", "LD_LIBRARY_PATH"].into_iter().chain(sanitizers) {
         if let Some(value) = std::env::var_os(kept) {
             child.env(kept, value);
         }

@@ -34,15 +34,16 @@ impl Array {
     fn start_read<T: Element>(&self) -> Result<Read<T>> {
         self.check_element::<T>()?;
         let size = self.size();
-        let mut values = self.room_for::<T>()?;
+        let mut values = self.room_for::<T>(size)?;
         if size == 0 {
             return Ok(Read { values, size, copy: None, array: self.clone() });
         }
-        self.refuse_read()?;
         let _why = with_default_reason(Reason::HostRead);
         let packed = self.contiguous()?;
         let target = values.as_mut_ptr() as usize;
+        let mut submits = false;
         let copied = ordered(packed.queue(), &[(packed.allocation(), Access::Read)], |after| {
+            submits = true;
             // SAFETY: the source is inside the allocation, which its log keeps. The target is the vector's memory, which
             // `Read` frees after the event only, and never if it is leaked.
             unsafe { packed.queue().memcpy(target, packed.address(), packed.nbytes(), after) }
@@ -50,8 +51,10 @@ impl Array {
         match copied {
             Ok(event) => Ok(Read { values, size, copy: Some(event.into_future()), array: self.clone() }),
             Err(error) => {
-                // Whether the device got the command is unknown.
-                std::mem::forget(values);
+                if submits {
+                    // Whether the device got the command is unknown.
+                    std::mem::forget(values);
+                }
                 Err(error)
             }
         }

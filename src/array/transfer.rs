@@ -32,7 +32,7 @@ impl Array {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.check_element::<T>()?;
         let size = self.size();
-        let mut values = self.room_for::<T>()?;
+        let mut values = self.room_for::<T>(size)?;
         if let Err(error) = self.read_into(values.as_mut_ptr().cast(), size * size_of::<T>(), None) {
             return Err(self.give_up(values, error));
         }
@@ -41,9 +41,12 @@ impl Array {
         Ok(values)
     }
 
-    /// An empty vector for all elements.
-    pub(super) fn room_for<T: Element>(&self) -> Result<Vec<T>> {
-        try_reserve::try_with_capacity::<T>(self.size(), ELEMENTS)
+    /// An empty vector into which `count` values of the array are read.
+    pub(super) fn room_for<T: Element>(&self, count: usize) -> Result<Vec<T>> {
+        if count > 0 {
+            self.refuse_read()?;
+        }
+        try_reserve::try_with_capacity::<T>(count, ELEMENTS)
     }
 
     /// Sets the length of a vector into which a copy has written the elements, if they are valid.
@@ -112,7 +115,7 @@ impl Array {
     /// # Errors
     /// [`Error::HostMemory`] if host memory is short; [`Error::Sycl`] with the error that the work reported.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut bytes = try_reserve::try_with_capacity(self.nbytes(), ELEMENTS)?;
+        let mut bytes = self.room_for(self.nbytes())?;
         if let Err(error) = self.read_into(bytes.as_mut_ptr(), self.nbytes(), None) {
             return Err(self.give_up(bytes, error));
         }

@@ -67,6 +67,18 @@ def test_a_batch_of_another_type_ends_the_stream() -> None:
         usmq.from_arrow(stream)
 
 
+@pytest.mark.parametrize("names", [["b", "a"], ["a", "c"], ["a"], ["a", "b", "c"]])
+def test_a_batch_with_other_columns_is_named_with_both_lists_of_columns(names: list[str]) -> None:
+    def table(names: list[str]) -> usmq.Table:
+        return usmq.Table({name: usmq.arange(3, dtype="int32") for name in names})
+
+    stream = usmq.DeviceStream([table(["a", "b"]), table(names)])
+    with pytest.raises(usmq.InteropError, match="batch 2") as error:
+        usmq.from_arrow(stream)
+    asked, found = (str(x).replace("'", '"') for x in (["a", "b"], names))
+    assert f"{found}, not of {asked}" in str(error.value)
+
+
 def test_an_exception_of_the_iterable_reaches_the_consumer() -> None:
     def broken() -> Iterator[usmq.Table]:
         yield from tables(1)

@@ -130,15 +130,14 @@ impl ExportedStream {
     }
 }
 
-/// Checks that a batch has the type of its stream; `number` counts from 0.
+/// Checks that a batch has the type of its stream, and its structs the same fields; `number` counts from 0.
 pub(super) fn check_type(field: &Field, batch: &Column, number: usize) -> Result<()> {
-    if batch.field().same_type(field) {
-        return Ok(());
-    }
+    let other = batch.field();
+    let types = || (!other.same_type(field)).then(|| field.difference(other));
+    let Some(difference) = field.other_names(other).or_else(types) else { return Ok(()) };
     Err(Error::interop(format!(
-        "a stream has one type, but its batch {} is {}: {batch}; use one schema for all batches",
-        number + 1,
-        field.difference(batch.field())
+        "a stream has one type, but its batch {} is {difference}: {batch}; use one schema for all batches",
+        number + 1
     )))
 }
 

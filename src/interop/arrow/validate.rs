@@ -220,9 +220,7 @@ impl Field {
                 return format!("{path}{:?}, not {:?}", others.format, own.format);
             }
             if own.children.len() != others.children.len() {
-                let names =
-                    |field: &Self| field.children.iter().map(|child| child.name.clone()).collect::<Vec<_>>();
-                return format!("{path}{:?} of {:?}, not of {:?}", own.format, names(others), names(own));
+                return format!("{path}{}", own.other_children(others));
             }
             let (dictionary, others_dictionary) = (&own.dictionary, &others.dictionary);
             if dictionary.is_some() != others_dictionary.is_some() {
@@ -240,5 +238,27 @@ impl Field {
             (own, others) = (next, others_next);
             let _ = write!(path, "{:?}: ", own.name);
         }
+    }
+
+    fn other_children(&self, other: &Self) -> String {
+        format!("{:?} of {:?}, not of {:?}", self.format, other.child_names(), self.child_names())
+    }
+
+    fn child_names(&self) -> Vec<&str> {
+        self.children.iter().map(|child| &*child.name).collect()
+    }
+
+    /// The first difference in the names of a struct's fields, in the words of [`difference`](Self::difference). Other
+    /// names, as that of the items of a list, have no meaning.
+    pub(super) fn other_names(&self, other: &Self) -> Option<String> {
+        if self.format != other.format {
+            return None;
+        }
+        if self.format == "+s" && self.child_names() != other.child_names() {
+            return Some(self.other_children(other));
+        }
+        self.children.iter().zip(&other.children).find_map(|(own, others)| {
+            own.other_names(others).map(|difference| format!("{:?}: {difference}", own.name))
+        })
     }
 }
