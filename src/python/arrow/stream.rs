@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// Parameters
 /// ----------
 /// batches : iterable
-///     Tables, columns, or other objects for ``from_arrow``; all of one type. Host data is copied to the
-///     current queue.
+///     Tables, columns, or other objects for ``from_arrow``; all of one type, and tables with the same
+///     columns. Host data is copied to the current queue.
 /// schema : object with ``__arrow_c_schema__``, optional
 ///     The type of all batches; by default that of the first one, which is then created immediately.
 ///
