@@ -202,7 +202,7 @@ assert isinstance(interrupted(lambda: y.copy_from(source)), float)
 del source
 gc.collect()
 print(seen() is not None, end=" ")
-x.wait()
+y.wait()
 usmq.trim_memory()
 print(seen() is None)
 """
