@@ -31,7 +31,7 @@ constexpr std::size_t kHops = 100;
 constexpr std::size_t kChain = 10;
 constexpr std::size_t kSmall = 4096;
 constexpr std::size_t kLarge = std::size_t{64} << 20;
-// About 0.3 s on two cores.
+// 0.3 to 1.1 s on two cores.
 constexpr std::size_t kLongItems = std::size_t{1} << 16;
 constexpr unsigned kLongSteps = 110'000;
 

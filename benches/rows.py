@@ -38,7 +38,7 @@ kernel void spin(uint steps, global uint *x) {
   x[i] = state;
 }
 """
-# About 0.3 s on two cores.
+# 0.3 to 1.1 s on two cores.
 LONG_ITEMS, LONG_STEPS = 1 << 16, 110_000
 
 # Row: the statement of usmq, that of its peer.

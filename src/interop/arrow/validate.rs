@@ -241,11 +241,12 @@ impl Field {
     }
 
     fn other_children(&self, other: &Self) -> String {
-        format!("{:?} of {:?}, not of {:?}", self.format, other.child_names(), self.child_names())
+        let names = |field: &Self| format!("{:?}", field.child_names().collect::<Vec<_>>());
+        format!("{:?} of {}, not of {}", self.format, names(other), names(self))
     }
 
-    fn child_names(&self) -> Vec<&str> {
-        self.children.iter().map(|child| &*child.name).collect()
+    fn child_names(&self) -> impl Iterator<Item = &str> {
+        self.children.iter().map(|child| &*child.name)
     }
 
     /// The first difference in the names of a struct's fields, in the words of [`difference`](Self::difference). Other
@@ -254,7 +255,7 @@ impl Field {
         if self.format != other.format {
             return None;
         }
-        if self.format == "+s" && self.child_names() != other.child_names() {
+        if self.format == "+s" && self.child_names().ne(other.child_names()) {
             return Some(self.other_children(other));
         }
         self.children.iter().zip(&other.children).find_map(|(own, others)| {
