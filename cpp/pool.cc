@@ -190,7 +190,7 @@ BudgetStats budget_stats(const UsmBudget &budget) noexcept {
 
 bool budget_has_unused(const UsmBudget &budget) noexcept { return budget.has_unused.load(); }
 
-void budget_free(const UsmBudget &budget) noexcept {
+void budget_free(const UsmBudget &budget, rust::Fn<void(std::size_t)> before_free) noexcept {
   std::lock_guard<std::mutex> alone(budget.freeing);
   std::vector<UsmBlock> blocks;
   {
@@ -198,7 +198,10 @@ void budget_free(const UsmBudget &budget) noexcept {
     blocks.swap(budget.unused);
     budget.has_unused.store(false);
   }
-  const auto freed = [&budget](const UsmBlock &block) { return free_at_runtime(budget, block); };
+  const auto freed = [&](const UsmBlock &block) {
+    before_free(reinterpret_cast<std::size_t>(block.pointer));
+    return free_at_runtime(budget, block);
+  };
   blocks.erase(std::remove_if(blocks.begin(), blocks.end(), freed), blocks.end());
   if (blocks.empty()) {
     return;

@@ -301,7 +301,8 @@ std::unique_ptr<UsmBudget> budget_new();
 void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept;
 BudgetStats budget_stats(const UsmBudget &budget) noexcept;
 bool budget_has_unused(const UsmBudget &budget) noexcept;
-void budget_free(const UsmBudget &budget) noexcept;
+// Calls `before_free` with the address of each block.
+void budget_free(const UsmBudget &budget, rust::Fn<void(std::size_t)> before_free) noexcept;
 std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
                                   const UsmBudget &budget);
 void pool_renew(const UsmPool &pool);

@@ -468,7 +468,8 @@ pub(crate) mod bridge {
         /// Whether pools have released memory that is not freed yet.
         fn budget_has_unused(budget: &UsmBudget) -> bool;
         /// Frees it at the runtime, which may wait for commands. No other function frees memory.
-        fn budget_free(budget: &UsmBudget);
+        /// Calls `before_free` with the address of each block.
+        fn budget_free(budget: &UsmBudget, before_free: fn(usize));
         /// # Safety
         /// The budget outlives the pool.
         unsafe fn pool_new(

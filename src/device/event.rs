@@ -203,7 +203,7 @@ impl Event {
     }
 
     /// `None` while the command is in flight, else its result. Never blocks.
-    pub(super) fn result(&self) -> Result<Option<()>> {
+    pub(crate) fn result(&self) -> Result<Option<()>> {
         match self.status()? {
             EventStatus::Submitted | EventStatus::Running => Ok(None),
             EventStatus::Complete => Ok(Some(())),

@@ -53,7 +53,7 @@ impl Memory {
         let Self { budget, pool, address } = self;
         // SAFETY: the block came from this pool with this size, and the queue was waited for.
         unsafe { ffi::block_free(&pool, address, BYTES) };
-        ffi::budget_free(&budget);
+        ffi::budget_free(&budget, |_| ());
         drop(pool);
     }
 }

@@ -215,7 +215,7 @@ impl Queue {
 
     /// Call before polling an event of this queue: in OpenCL a command may not start until a thread waits for
     /// it or flushes the queue (OpenCL 3.0, section 5.15).
-    pub(super) fn flush(&self) {
+    pub(crate) fn flush(&self) {
         if self.context().capabilities().needs_flush {
             // The next wait reports a failed flush.
             let _ = self.raw().map(ffi::queue_flush);

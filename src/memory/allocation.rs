@@ -154,15 +154,18 @@ impl Allocation {
         let pool = Pool::for_request(queue, kind, bytes)?;
         let (block, last_use) = pool.allocate(bytes, queue, reuse)?;
         let log = Log { access: AccessLog::after(last_use), ..Log::default() };
-        Ok(Arc::new(Self {
-            pointer: block.pointer(),
-            bytes,
-            kind: kind.into(),
-            owner: AllocationOwner::Ours { pool, block },
-            log: LogOf::Own(ForkMutex::new(log)),
-            known: AtomicBool::new(false),
-            poison: OnceCell::new(),
-        }))
+        let (pointer, log) = (block.pointer(), LogOf::Own(ForkMutex::new(log)));
+        Ok(Self::made((pointer, bytes), kind.into(), AllocationOwner::Ours { pool, block }, log))
+    }
+
+    fn made(
+        (pointer, bytes): (usize, usize),
+        kind: MemoryKind,
+        owner: AllocationOwner,
+        log: LogOf,
+    ) -> Arc<Self> {
+        let (known, poison) = (AtomicBool::new(false), OnceCell::new());
+        Arc::new(Self { pointer, bytes, kind, owner, log, known, poison })
     }
 
     /// Imports memory of another library and keeps `owner` alive; only memory of usmq needs none. All imports of one
@@ -186,15 +189,8 @@ impl Allocation {
                 (LogOf::Shared(log), fresh)
             }
         };
-        let allocation = Arc::new(Self {
-            pointer,
-            bytes,
-            kind: kind.into(),
-            owner: AllocationOwner::Foreign { owner, context: context.clone(), device },
-            log,
-            known: AtomicBool::new(false),
-            poison: OnceCell::new(),
-        });
+        let owner = AllocationOwner::Foreign { owner, context: context.clone(), device };
+        let allocation = Self::made((pointer, bytes), kind.into(), owner, log);
         if let Some(queue) = shared_on {
             allocation.share(queue)?;
         }
@@ -221,15 +217,9 @@ impl Allocation {
         owner: ForeignOwner,
     ) -> Arc<Self> {
         drop_after(owner, Pending::new());
-        Arc::new(Self {
-            pointer,
-            bytes: 0,
-            kind: kind.into(),
-            owner: AllocationOwner::Foreign { owner: None, context: context.clone(), device: device.clone() },
-            log: LogOf::Own(ForkMutex::default()),
-            known: AtomicBool::new(false),
-            poison: OnceCell::new(),
-        })
+        let owner =
+            AllocationOwner::Foreign { owner: None, context: context.clone(), device: device.clone() };
+        Self::made((pointer, 0), kind.into(), owner, LogOf::Own(ForkMutex::default()))
     }
 
     /// Memory of the host, used in place on devices that reach system memory. Overlapping ranges are ordered with each
@@ -245,15 +235,7 @@ impl Allocation {
             logs.extend(logs_of(pointer, end)?.into_iter().map(LogOf::Range));
             (if logs.len() == 1 { logs.remove(0) } else { LogOf::Several(logs) }, owner)
         };
-        Ok(Arc::new(Self {
-            pointer,
-            bytes,
-            kind: MemoryKind::System,
-            owner: AllocationOwner::System { owner },
-            log,
-            known: AtomicBool::new(false),
-            poison: OnceCell::new(),
-        }))
+        Ok(Self::made((pointer, bytes), MemoryKind::System, AllocationOwner::System { owner }, log))
     }
 
     pub(crate) fn pointer(&self) -> usize {
@@ -279,6 +261,14 @@ impl Allocation {
 
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self.owner, AllocationOwner::Ours { .. })
+    }
+
+    /// Start and length of the runtime's allocation, if this is all of one that usmq frees.
+    pub(crate) fn own_range(&self) -> Option<(usize, usize)> {
+        match &self.owner {
+            AllocationOwner::Ours { block, .. } => block.own_range(),
+            _ => None,
+        }
     }
 
     /// The logs, locked one after the other. A submitting thread holds these locks, so they must not be taken while

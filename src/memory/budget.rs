@@ -1,5 +1,6 @@
 //! Usage and limit shared by all pools of one device and USM kind, across contexts.
 
+use super::attached::detach;
 use crate::completion::release;
 use crate::device::{Device, UsmKind};
 use crate::error::{During, Result};
@@ -66,7 +67,7 @@ impl Budget {
         checks::frees();
         if let Ok(raw) = self.raw() {
             let _own = recorder::begin();
-            ffi::budget_free(raw);
+            ffi::budget_free(raw, detach);
         }
     }
 

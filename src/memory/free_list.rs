@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The largest block that UMF allocates from a slab: half a slab.
-const SMALL: usize = 32 << 10;
+pub(super) const SMALL: usize = 32 << 10;
 
 /// The smallest block: the alignment of all.
 const SMALLEST: usize = 64;
@@ -72,6 +72,16 @@ pub(super) struct Block {
 impl Block {
     pub(super) fn pointer(&self) -> usize {
         self.pointer
+    }
+
+    /// Start and length of the runtime's allocation, unless the block is a part of one.
+    pub(super) fn own_range(&self) -> Option<(usize, usize)> {
+        let bytes = match self.source {
+            BlockSource::Slab(_) => return None,
+            BlockSource::Class(class) => size_of_class(class),
+            BlockSource::Exact => self.bytes.max(1),
+        };
+        Some((self.pointer, bytes))
     }
 
     /// Moves the block to its last owner and leaves an empty one.

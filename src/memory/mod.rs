@@ -2,6 +2,7 @@
 
 mod access_log;
 mod allocation;
+mod attached;
 mod budget;
 mod deferred_drop;
 mod free_list;
@@ -17,6 +18,7 @@ mod views;
 
 pub(crate) use access_log::Access;
 pub(crate) use allocation::{Allocation, Found, Import, Operand, PoisonCell};
+pub(crate) use attached::{Attached, OWN_RANGE, attach};
 pub(crate) use budget::limit;
 pub(crate) use deferred_drop::{ForeignOwner, drop_after};
 pub use history::{LiveAllocation, live_allocations, record_allocations};

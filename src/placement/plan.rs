@@ -26,9 +26,9 @@ pub enum Action {
     CopyStaged,
     /// A copy of host memory.
     FromHost,
-    /// A copy of CUDA memory, in chunks through pinned host memory; both transfers overlap.
+    /// A copy of CUDA memory.
     FromCuda,
-    /// A copy to CUDA memory, the same way.
+    /// A copy to CUDA memory.
     ToCuda,
 }
 

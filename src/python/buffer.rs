@@ -1,12 +1,14 @@
 //! The buffer protocol (PEP 3118), both ways.
 
 use super::classes::Array;
+use super::cuda::NAME;
 use super::gil::{detach, quietly, remembered};
 use crate::DType;
 use crate::array::{Family, HostMemory, Layout};
 use crate::memory::{Access, ForeignOwner, try_reserve};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -157,10 +159,14 @@ pub(super) struct ForeignBuffer<'py> {
     py: Python<'py>,
 }
 
-/// Whether the object has the buffer protocol.
+/// Whether the object has the buffer protocol for memory of the host. Arrays of CuPy have it for no memory, or for managed
+/// memory without its order.
 pub(super) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: a live object.
-    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
+    let has = unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 };
+    let on_cuda =
+        || object.get_type().getattr_opt(intern!(object.py(), NAME)).is_ok_and(|found| found.is_some());
+    has && !on_cuda()
 }
 
 impl<'py> ForeignBuffer<'py> {

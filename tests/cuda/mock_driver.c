@@ -1,5 +1,6 @@
 // A libcuda.so.1 without a GPU: streams are threads that run their work in order, in host memory. It shows the calls
-// of usmq, their order, and the releases; the tests marked `cuda` check the same on a GPU.
+// of usmq, their order, and the releases; the tests marked `cuda` check the same on a GPU. As on a GPU, a copy from or
+// to host memory that is not registered returns at its end, and until then the calls of other threads block.
 //
 // MOCK_DRIVER in the environment makes it fail: "old" driver, "broken" cuInit, "none" of devices, "full" memory. A
 // program makes single calls fail by mock_driver_fail; those that give something back, and those that describe an
@@ -25,7 +26,7 @@ struct Event {
   int done, references;
 };
 
-enum Kind { COPY, RECORD, WAIT, CALL, FREE };
+enum Kind { COPY, RECORD, WAIT, CALL, FREE, WAIT_WORD, SET_WORD };
 
 struct Task {
   enum Kind kind;
@@ -48,6 +49,12 @@ static struct Block {
   struct Block *next;
 } *blocks;
 static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct Range {
+  char *start;
+  size_t bytes;
+  struct Range *next;
+} *registered;                                             // host memory, guarded by blocks_lock
+static pthread_mutex_t inside = PTHREAD_MUTEX_INITIALIZER; // held by a call that waits for a stream
 static long live_blocks, live_events, pinned, copies, contexts_entered;
 static int context; // its address is the primary context
 static struct Stream *defaults[3];
@@ -70,7 +77,10 @@ long mock_driver_fail(long at, int on) {
   return before;
 }
 
+// Called first by each function that may fail: waits while another thread waits inside the driver.
 static int fails(void) {
+  pthread_mutex_lock(&inside);
+  pthread_mutex_unlock(&inside);
   pthread_mutex_lock(&fail_lock);
   int now = fail_in == 1;
   if (fail_in > 1 || (now && !fail_on))
@@ -85,6 +95,40 @@ void mock_driver_counts(long *out) {
   pthread_mutex_lock(&blocks_lock);
   out[0] = live_blocks, out[1] = live_events, out[2] = pinned, out[3] = copies, out[4] = contexts_entered;
   pthread_mutex_unlock(&blocks_lock);
+}
+
+static void add_range(char *start, size_t bytes) {
+  struct Range *range = malloc(sizeof *range);
+  pthread_mutex_lock(&blocks_lock);
+  *range = (struct Range){.start = start, .bytes = bytes, .next = registered};
+  registered = range;
+  pthread_mutex_unlock(&blocks_lock);
+}
+
+static int remove_range(char *start) {
+  struct Range *gone = NULL;
+  pthread_mutex_lock(&blocks_lock);
+  for (struct Range **at = &registered; *at && !gone; at = &(*at)->next)
+    if ((*at)->start == start) {
+      gone = *at;
+      *at = gone->next;
+      break;
+    }
+  pthread_mutex_unlock(&blocks_lock);
+  free(gone);
+  return gone != NULL;
+}
+
+// Whether the driver knows the memory: its own, or registered memory of the host.
+static int is_known(char *address) {
+  int known = 0;
+  pthread_mutex_lock(&blocks_lock);
+  for (struct Block *block = blocks; block; block = block->next)
+    known |= address >= block->start && address < block->start + block->bytes;
+  for (struct Range *range = registered; range; range = range->next)
+    known |= address >= range->start && address < range->start + range->bytes;
+  pthread_mutex_unlock(&blocks_lock);
+  return known;
 }
 
 static void add(long *count, long by) { __atomic_add_fetch(count, by, __ATOMIC_SEQ_CST); }
@@ -140,6 +184,13 @@ static void run(struct Task *task) {
     break;
   case FREE:
     release(task->a);
+    break;
+  case WAIT_WORD:
+    while (__atomic_load_n((uint32_t *)task->a, __ATOMIC_ACQUIRE) != task->bytes)
+      usleep(50);
+    break;
+  case SET_WORD:
+    __atomic_store_n((uint32_t *)task->a, (uint32_t)task->bytes, __ATOMIC_RELEASE);
     break;
   }
 }
@@ -236,15 +287,18 @@ CUresult cuStreamCreate(CUstream *out, unsigned flags) {
   return *out = make_stream(), flags == 1 ? OK : INVALID;
 }
 
-CUresult cuEventCreate(CUevent *out, unsigned flags) {
-  if (fails())
-    return BROKEN;
+static struct Event *make_event(void) {
   struct Event *event = calloc(1, sizeof *event);
   pthread_mutex_init(&event->lock, NULL);
   pthread_cond_init(&event->changed, NULL);
   event->references = 1;
+  return event;
+}
+CUresult cuEventCreate(CUevent *out, unsigned flags) {
+  if (fails())
+    return BROKEN;
   add(&live_events, 1);
-  return *out = event, flags == 2 ? OK : INVALID;
+  return *out = make_event(), flags & 2 ? OK : INVALID;
 }
 CUresult cuEventDestroy_v2(CUevent event) { return add(&live_events, -1), drop(event), OK; }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
@@ -260,13 +314,26 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   __atomic_add_fetch(&event->references, 1, __ATOMIC_SEQ_CST);
   return flags ? INVALID : submit(stream, (struct Task){.kind = WAIT, .a = event});
 }
-#ifndef WITHOUT_HOST_FUNCTIONS
+#ifndef WITHOUT_STREAM_WAITS
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr word, unsigned value, unsigned flags) {
+  if (fails())
+    return BROKEN;
+  void *at = (void *)(uintptr_t)word;
+  return flags != 1 ? INVALID : submit(stream, (struct Task){.kind = WAIT_WORD, .a = at, .bytes = value});
+}
+#endif
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr word, unsigned value, unsigned flags) {
+  if (fails())
+    return BROKEN;
+  void *at = (void *)(uintptr_t)word;
+  return flags ? INVALID : submit(stream, (struct Task){.kind = SET_WORD, .a = at, .bytes = value});
+}
+// For the tests' own work on streams; usmq does not call it.
 CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *argument) {
   if (fails())
     return BROKEN;
   return submit(stream, (struct Task){.kind = CALL, .a = argument, .function = function});
 }
-#endif
 CUresult cuStreamSynchronize(CUstream stream) {
   CUevent event;
   cuEventCreate(&event, 2);
@@ -297,15 +364,35 @@ CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUs
     return BROKEN;
   add(&copies, 1);
   void *to = (void *)(uintptr_t)target, *from = (void *)(uintptr_t)source;
-  return submit(stream, (struct Task){.kind = COPY, .a = to, .b = from, .bytes = bytes});
+  const struct Task copy = {.kind = COPY, .a = to, .b = from, .bytes = bytes};
+  if (is_known(to) && is_known(from))
+    return submit(stream, copy);
+  pthread_mutex_lock(&inside);
+  struct Event *end = make_event();
+  submit(stream, copy);
+  end->references++;
+  submit(stream, (struct Task){.kind = RECORD, .a = end});
+  wait_for(end);
+  drop(end);
+  pthread_mutex_unlock(&inside);
+  return OK;
 }
 CUresult cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags) {
   if (fails())
     return BROKEN;
-  return add(&pinned, 1), start && bytes && flags == 1 ? OK : INVALID;
+  add(&pinned, 1);
+  add_range(start, bytes);
+  return start && bytes && flags == 1 ? OK : INVALID;
 }
-CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) { return *out = malloc(bytes), flags ? INVALID : OK; }
-CUresult cuMemHostUnregister(void *start) { return add(&pinned, -1), start ? OK : INVALID; }
+CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
+  if (fails())
+    return BROKEN;
+  *out = malloc(bytes ? bytes : 1);
+  add_range(*out, bytes);
+  return flags & ~3u ? INVALID : OK;
+}
+CUresult cuMemFreeHost(void *start) { return remove_range(start) ? (free(start), OK) : INVALID; }
+CUresult cuMemHostUnregister(void *start) { return add(&pinned, -1), remove_range(start) ? OK : INVALID; }
 CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr pointer) {
   if (fails())
     return BROKEN;

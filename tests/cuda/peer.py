@@ -54,9 +54,31 @@ class Stream:
         _call("cuStreamWaitEvent", self.handle, event, c_uint(0))
         _call("cuEventDestroy_v2", event)
 
+    @classmethod
+    def after(cls, array: Any) -> "Stream":
+        """Return a new stream that follows the work of an array, as a consumer's does."""
+        stream, number = cls(), array.__cuda_array_interface__["stream"]
+        assert number != 0
+        if number is not None:
+            stream.follow(number)
+        return stream
+
     def wait(self) -> None:
         """Block until the work so far is done."""
         _call("cuStreamSynchronize", self.handle)
+
+
+class Pinned:
+    """Host memory with the elements of a numpy array, from which copies are asynchronous."""
+
+    def __init__(self, values: Any) -> None:
+        self.pointer = c_void_p()
+        _call("cuMemHostAlloc", byref(self.pointer), c_size_t(max(values.nbytes, 1)), c_uint(0))
+        ctypes.memmove(self.pointer, values.ctypes.data, values.nbytes)
+
+    def __del__(self) -> None:
+        """Free the memory."""
+        _call("cuMemFreeHost", self.pointer)
 
 
 class Memory:
@@ -73,6 +95,7 @@ class Memory:
         self.nbytes = values.nbytes
         own.wait()
         self._own = own
+        self._sources: list[Pinned] = []
         self.write(values, own)
         own.wait()
         self.__cuda_array_interface__ = {
@@ -86,12 +109,13 @@ class Memory:
 
     def write(self, values: Any, stream: Stream) -> None:
         """Submit a copy of these elements into the memory."""
-        self._values = values = np.ascontiguousarray(values)
+        source = Pinned(np.ascontiguousarray(values))
+        self._sources.append(source)
         if values.nbytes:
             _call(
                 "cuMemcpyAsync",
                 c_ulonglong(self.ptr),
-                c_ulonglong(values.ctypes.data),
+                c_ulonglong(source.pointer.value or 0),
                 c_size_t(values.nbytes),
                 stream.handle,
             )
@@ -103,11 +127,7 @@ class Memory:
 
 def read(array: Any) -> Any:
     """Read an array of the interface, after its stream, as a consumer does."""
-    entries = array.__cuda_array_interface__
-    stream = Stream()
-    if entries["stream"] is not None:
-        assert entries["stream"] != 0
-        stream.follow(entries["stream"])
+    entries, stream = array.__cuda_array_interface__, Stream.after(array)
     result = np.empty(entries["shape"], entries["typestr"])
     assert entries["strides"] is None
     if result.nbytes:

@@ -116,7 +116,11 @@ def test_the_first_row_that_an_entry_point_accepts_is_read(
     entry: str, names: tuple[str, ...]
 ) -> None:
     call, accepted = ENTRIES[entry]
-    read = next((name for name in names if name in accepted), None)
+    # A buffer of memory on a CUDA device is not used.
+    usable = [
+        name for name in names if name in accepted and not (name == "buffer" and CUDA in names)
+    ]
+    read = next(iter(usable), None)
     obj = having(*names)
     if read is None:
         with pytest.raises(TypeError, match="Foreign"):

@@ -2,13 +2,13 @@
 
 use super::device::CudaDevice;
 use super::driver::{Handle, Recorded};
-use super::poison;
-use super::transfer::{Direction, Remote, start};
+use super::transfer::{Direction, Remote, is_direct, register, start};
 use crate::array::{Array, DType, Layout};
+use crate::completion::release;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::suai::{self, SyclObject};
-use crate::memory::{ForeignOwner, PoisonCell, drop_after};
+use crate::memory::{ForeignOwner, OWN_RANGE, drop_after};
 use crate::placement::{Action, Step};
 use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;
@@ -33,7 +33,6 @@ struct Memory {
     owner: CudaOwner,
     /// The stream of the other library, and its context.
     stream: Option<(Handle, Handle)>,
-    poison: PoisonCell,
 }
 
 enum CudaOwner {
@@ -50,8 +49,8 @@ impl Drop for Memory {
         let _mark = InDestructor::enter();
         match &mut self.owner {
             CudaOwner::Ours(pointer) => {
-                poison::forget(*pointer);
-                self.device.free(*pointer);
+                let (device, pointer) = (self.device.clone(), *pointer);
+                release(move || device.free(pointer));
             }
             CudaOwner::Foreign(keep) => {
                 keep.take().into_iter().for_each(|keep| drop_after(keep, Default::default()));
@@ -83,9 +82,9 @@ pub(crate) struct Described<'a> {
 }
 
 impl CudaArray {
-    /// Copies an array to the CUDA device with this number, through pinned host memory. Commands submitted
-    /// later to the stream of [`export`](super::export) run after the copy. Does not wait for the copy if the
-    /// array's device is of the OpenCL backend; other backends have no event for it, so it waits there.
+    /// Copies an array to the CUDA device with this number. Commands submitted later to the stream of
+    /// [`export`](super::export) run after the copy. Does not wait for the copy if the array's device is of the OpenCL
+    /// backend; other backends have no event for it, so it waits there.
     ///
     /// # Errors
     /// [`Error::RuntimeNotFound`] without a driver, [`Error::DeviceNotFound`] for another number.
@@ -95,21 +94,22 @@ impl CudaArray {
 
     pub(super) fn copied(array: &Array, device: &Arc<CudaDevice>) -> Result<Self> {
         let source = array.contiguous()?;
-        let (bytes, context) = (source.nbytes(), device.context());
-        let stream = Some((context, device.shown));
-        let memory = |owner, poison| Arc::new(Memory { device: device.clone(), owner, stream, poison });
-        let layout = Layout::contiguous(source.shape(), source.dtype().itemsize())?;
-        let made = |memory, pointer| Self { memory, pointer, layout, dtype: source.dtype(), readonly: false };
+        let (bytes, dtype, stream) =
+            (source.nbytes(), source.dtype(), Some((device.context(), device.shown)));
+        let layout = Layout::contiguous(source.shape(), dtype.itemsize())?;
+        let made = |owner, pointer| {
+            let memory = Arc::new(Memory { device: device.clone(), owner, stream });
+            Self { memory, pointer, layout, dtype, readonly: false }
+        };
         if bytes == 0 {
-            return Ok(made(memory(CudaOwner::Nothing, PoisonCell::default()), 0));
+            return Ok(made(CudaOwner::Nothing, 0));
         }
-        let pointer = device.allocate(bytes)?;
-        let poison = poison::track(pointer, bytes);
-        let memory = memory(CudaOwner::Ours(pointer), poison.clone());
-        let remote =
-            Remote { device: device.clone(), pointer, stream, poison, keep: Some(Box::new(memory.clone())) };
-        start(Direction::FromUsm, remote, (source.allocation(), source.address()), bytes, source.queue())?;
-        Ok(made(memory, pointer))
+        let source = registered(source, device)?;
+        let (pointer, ready) = device.allocate(bytes)?;
+        let remote = Remote { device: device.clone(), pointer, ready: Some(ready), stream, keep: None };
+        start(Direction::FromUsm, remote, (source.allocation(), source.address()), bytes, source.queue())
+            .inspect_err(|_| device.free_unused(pointer))?;
+        Ok(made(CudaOwner::Ours(pointer), pointer))
     }
 
     /// An array over another library's memory.
@@ -134,7 +134,7 @@ impl CudaArray {
         let stream = described.stream.map(|stream| (context, stream));
         let owner = CudaOwner::Foreign(Some(owner));
         Ok(Self {
-            memory: Arc::new(Memory { device, owner, stream, poison: poison::find(described.pointer) }),
+            memory: Arc::new(Memory { device, owner, stream }),
             pointer: described.pointer,
             layout,
             dtype: described.dtype,
@@ -143,14 +143,13 @@ impl CudaArray {
     }
 
     /// Returns the array as USM of `kind` for `queue`: the same memory if the address is USM of a SYCL context,
-    /// else a copy through pinned host memory. A copy waits as [`CudaArray::from_array`] does, and also if the
+    /// else a copy. A copy waits as [`CudaArray::from_array`] does, and also if the
     /// other library names no stream. Work on the result runs after the copy, and so does work that the other
     /// library later submits to its stream.
     ///
     /// # Errors
     /// [`Error::Allocation`] if memory is short; [`Error::Interop`] with errors of the CUDA driver.
     pub fn to_queue(&self, queue: &Queue, kind: UsmKind) -> Result<Array> {
-        self.check()?;
         let Some((low, high)) = self.layout.extent() else {
             return Array::uninit(self.shape(), self.dtype, kind, queue);
         };
@@ -159,12 +158,20 @@ impl CudaArray {
         }
         let itemsize = self.dtype.itemsize();
         let bytes = (high - low + 1).unsigned_abs() * itemsize;
-        let copy = Array::uninit([bytes], DType::U8, kind, queue)?;
+        let direct = is_direct(kind, queue, bytes);
+        let copy = if direct {
+            Array::uninit([bytes], DType::U8, kind, queue)?
+        } else {
+            Array::uninit([bytes.max(OWN_RANGE)], DType::U8, UsmKind::Host, queue)?
+        };
+        let device = &self.memory.device;
+        register(device, copy.allocation())?;
+        let after = |(context, stream)| Recorded::after(&device.driver, context, stream);
         let remote = Remote {
-            device: self.memory.device.clone(),
+            device: device.clone(),
             pointer: self.pointer.wrapping_add_signed(low * itemsize as isize),
+            ready: self.memory.stream.map(after).transpose()?,
             stream: self.memory.stream,
-            poison: self.memory.poison.clone(),
             keep: Some(Box::new(self.memory.clone())),
         };
         start(Direction::ToUsm, remote, (copy.allocation(), copy.address()), bytes, queue)?;
@@ -174,7 +181,13 @@ impl CudaArray {
         }
         let layout =
             Layout::foreign(self.shape(), Some(self.layout.strides()), low.unsigned_abs(), itemsize)?;
-        Array::from_parts(copy.shared_allocation(), layout, self.dtype, queue.clone(), false).contiguous()
+        let copy = Array::from_parts(copy.shared_allocation(), layout, self.dtype, queue.clone(), false);
+        if direct {
+            return copy.contiguous();
+        }
+        let result = Array::uninit(self.shape(), self.dtype, kind, queue)?;
+        result.assign(&copy)?;
+        Ok(result)
     }
 
     /// Returns the same memory as USM, if SYCL also uses the device.
@@ -204,7 +217,7 @@ impl CudaArray {
             (Action::Rebind, 0, "the address is USM of a SYCL context".to_owned())
         } else {
             let strided = if self.is_contiguous() { "" } else { "; made contiguous on arrival" };
-            let reason = format!("CUDA memory, through pinned host memory in chunks{strided}");
+            let reason = format!("CUDA memory{strided}");
             (Action::FromCuda, self.spanned() as u64, reason)
         };
         Ok(Step { action, bytes, reason, what })
@@ -214,7 +227,7 @@ impl CudaArray {
     #[must_use]
     pub fn explain_from_array(array: &Array) -> Step {
         let strided = if array.is_contiguous() { "" } else { "; made contiguous on the way" };
-        let reason = format!("CUDA memory is the target; through pinned host memory in chunks{strided}");
+        let reason = format!("CUDA memory is the target{strided}");
         Step { action: Action::ToCuda, bytes: array.nbytes() as u64, reason, what: array.to_string() }
     }
 
@@ -231,12 +244,12 @@ impl CudaArray {
         if let Some((context, stream)) = self.memory.stream {
             Recorded::after(&self.memory.device.driver, context, stream)?.wait()?;
         }
-        self.check()
+        Ok(())
     }
 
     /// Orders later work of another library's stream after the work submitted to the array's stream.
     pub(crate) fn lead(&self, stream: Option<usize>) -> Result<()> {
-        self.check()?;
+        crate::runtime::not_forked()?;
         let (Some((context, own)), Some(stream)) = (self.memory.stream, stream) else { return Ok(()) };
         if stream == 0 {
             return Err(ambiguous_stream());
@@ -248,16 +261,10 @@ impl CudaArray {
 
     /// An event that completes after the work submitted so far to the array's stream, if any.
     pub(crate) fn ready(&self) -> Result<ReadyEvent> {
-        self.check()?;
+        crate::runtime::not_forked()?;
         let Some((context, stream)) = self.memory.stream else { return Ok(ReadyEvent(None)) };
         let event = Recorded::after(&self.memory.device.driver, context, stream)?;
         Ok(ReadyEvent(Some(Box::new((event.raw(), event)))))
-    }
-
-    /// Returns the error of a failed transfer.
-    pub(super) fn check(&self) -> Result<()> {
-        crate::runtime::not_forked()?;
-        self.memory.poison.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// The stream that another library must wait for.
@@ -359,6 +366,21 @@ impl Described<'_> {
         }
         Ok(layout)
     }
+}
+
+/// The array in memory that is registered with the driver: itself, or a copy in host USM.
+fn registered(source: Array, device: &CudaDevice) -> Result<Array> {
+    let queue = source.queue().clone();
+    let direct = source.usm_kind().is_some_and(|kind| is_direct(kind, &queue, source.nbytes()));
+    if direct && register(device, source.allocation())? {
+        return Ok(source);
+    }
+    let staged = Array::uninit([source.nbytes().max(OWN_RANGE)], DType::U8, UsmKind::Host, &queue)?;
+    register(device, staged.allocation())?;
+    let layout = Layout::contiguous(source.shape(), source.dtype().itemsize())?;
+    let staged = Array::from_parts(staged.shared_allocation(), layout, source.dtype(), queue, false);
+    staged.assign(&source)?;
+    Ok(staged)
 }
 
 fn ambiguous_stream() -> Error {

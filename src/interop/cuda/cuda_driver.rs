@@ -3,7 +3,6 @@
 //! cudarc panics for a missing library or function, so both are checked before the first call.
 
 use super::driver::{Driver, Handle, Location};
-use super::latch::Latch;
 use crate::error::{Error, Result};
 use cudarc::driver::sys::{self, CUpointer_attribute as Attribute, CUresult};
 use once_cell::sync::OnceCell;
@@ -15,7 +14,7 @@ use std::sync::Arc;
 const OLDEST: i32 = 12000;
 
 /// All functions called here.
-const FUNCTIONS: [&str; 24] = [
+const FUNCTIONS: [&str; 26] = [
     "cuCtxPopCurrent_v2",
     "cuCtxPushCurrent_v2",
     "cuDeviceGet",
@@ -30,16 +29,18 @@ const FUNCTIONS: [&str; 24] = [
     "cuGetErrorName",
     "cuGetErrorString",
     "cuInit",
-    "cuLaunchHostFunc",
     "cuMemAllocAsync",
     "cuMemFreeAsync",
     "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
     "cuMemHostRegister_v2",
     "cuMemHostUnregister",
     "cuMemcpyAsync",
     "cuPointerGetAttribute",
     "cuStreamCreate",
     "cuStreamWaitEvent",
+    "cuStreamWaitValue32_v2",
+    "cuStreamWriteValue32_v2",
 ];
 
 /// The driver, after all functions were found.
@@ -221,7 +222,9 @@ impl Driver for CudaDriver {
     fn record(&self, context: Handle, stream: Handle) -> Result<Handle> {
         let _current = Current::enter(context)?;
         let mut event = std::ptr::null_mut();
-        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+        // A thread that waits for the event sleeps.
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint
+            | sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint;
         // SAFETY: writes one handle.
         check("making an event", unsafe { sys::cuEventCreate(&raw mut event, flags) })?;
         // SAFETY: both are of this context; 1 and 2 stand for its default streams.
@@ -245,21 +248,34 @@ impl Driver for CudaDriver {
         check("ordering a stream after an event", code)
     }
 
-    fn stream_wait_latch(&self, context: Handle, stream: Handle, latch: Arc<Latch>) -> Result<()> {
-        unsafe extern "C" fn wait_for_latch(latch: *mut c_void) {
-            // SAFETY: the reference passed to the driver, which calls this once.
-            unsafe { Arc::from_raw(latch.cast::<Latch>()) }.wait();
-        }
+    fn allocate_words(&self, context: Handle, bytes: usize) -> Result<usize> {
         let _current = Current::enter(context)?;
-        let reference = Arc::into_raw(latch).cast_mut();
-        // SAFETY: a function that calls no CUDA function, and its argument.
+        let mut words = std::ptr::null_mut();
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: writes one address.
+        let code = unsafe { sys::cuMemHostAlloc(&raw mut words, bytes, flags) };
+        check("allocating pinned memory", code)?;
+        // SAFETY: just allocated, of this size.
+        unsafe { words.cast::<u8>().write_bytes(0, bytes) };
+        Ok(words as usize)
+    }
+
+    fn stream_wait_word(&self, context: Handle, stream: Handle, address: usize) -> Result<()> {
+        let _current = Current::enter(context)?;
+        let flags = sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ as c_uint;
+        // SAFETY: memory of `allocate_words`, at the same address on all devices.
         let code =
-            unsafe { sys::cuLaunchHostFunc(stream_of(stream), Some(wait_for_latch), reference.cast()) };
-        if code != CUresult::CUDA_SUCCESS {
-            // SAFETY: the driver did not take it.
-            drop(unsafe { Arc::from_raw(reference) });
-        }
-        check("holding a stream", code)
+            unsafe { sys::cuStreamWaitValue32_v2(stream_of(stream), address as sys::CUdeviceptr, 1, flags) };
+        check("ordering a stream after work of SYCL", code)
+    }
+
+    fn stream_set_word(&self, context: Handle, stream: Handle, address: usize) -> Result<()> {
+        let _current = Current::enter(context)?;
+        let flags = sys::CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT as c_uint;
+        // SAFETY: as above.
+        let code =
+            unsafe { sys::cuStreamWriteValue32_v2(stream_of(stream), address as sys::CUdeviceptr, 1, flags) };
+        check("reporting the end of a copy", code)
     }
 
     fn wait(&self, event: Handle) -> Result<()> {
@@ -281,7 +297,7 @@ impl Driver for CudaDriver {
         check("copying", unsafe { sys::cuMemcpyAsync(target, source, bytes, stream_of(stream)) })
     }
 
-    unsafe fn register(&self, context: Handle, pointer: usize, bytes: usize) -> Result<()> {
+    unsafe fn register(&self, context: Handle, pointer: usize, bytes: usize) -> Result<bool> {
         let _current = Current::enter(context)?;
         // SAFETY: the caller's promise.
         let code = unsafe {
@@ -289,8 +305,8 @@ impl Driver for CudaDriver {
         };
         match code {
             // SYCL may also use the device, and may have pinned its host memory already.
-            CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED => Ok(()),
-            code => check("pinning host memory", code),
+            CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED => Ok(false),
+            code => check("pinning host memory", code).map(|()| true),
         }
     }
 

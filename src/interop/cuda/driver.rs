@@ -1,7 +1,6 @@
 //! The CUDA driver functions that usmq needs, as a small trait, so that order and transfers are tested
 //! without a CUDA device.
 
-use super::latch::Latch;
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -16,7 +15,8 @@ pub(super) struct Location {
     pub(super) context: Handle,
 }
 
-/// The calls of the CUDA driver API that usmq makes. None blocks, except [`Driver::wait`].
+/// The calls of the CUDA driver API that usmq makes. Any of them may block while another thread waits inside the driver, as in
+/// a copy to memory that is not registered.
 pub(super) trait Driver: Send + Sync {
     /// The display name: `NVIDIA H200`.
     fn name(&self, device: usize) -> Result<String>;
@@ -45,8 +45,14 @@ pub(super) trait Driver: Send + Sync {
     /// Makes later work of the stream wait for the event.
     fn stream_wait_event(&self, context: Handle, stream: Handle, event: Handle) -> Result<()>;
 
-    /// Makes later work of the stream wait until the latch is open.
-    fn stream_wait_latch(&self, context: Handle, stream: Handle, latch: Arc<Latch>) -> Result<()>;
+    /// Allocates zeroed words of host memory, of 4 bytes, that streams can wait for and write. Never freed.
+    fn allocate_words(&self, context: Handle, bytes: usize) -> Result<usize>;
+
+    /// Makes later work of the stream wait until the word at this address is 1.
+    fn stream_wait_word(&self, context: Handle, stream: Handle, address: usize) -> Result<()>;
+
+    /// Sets the word to 1 after the work submitted to the stream.
+    fn stream_set_word(&self, context: Handle, stream: Handle, address: usize) -> Result<()>;
 
     /// Blocks until the event is complete.
     fn wait(&self, event: Handle) -> Result<()>;
@@ -64,13 +70,13 @@ pub(super) trait Driver: Send + Sync {
         bytes: usize,
     ) -> Result<()>;
 
-    /// Pins host memory, so that copies to and from it are asynchronous.
+    /// Pins host memory, so that copies to and from it are asynchronous. False if another library has registered it.
     ///
     /// # Safety
     /// The range stays valid until it is unregistered.
-    unsafe fn register(&self, context: Handle, pointer: usize, bytes: usize) -> Result<()>;
+    unsafe fn register(&self, context: Handle, pointer: usize, bytes: usize) -> Result<bool>;
 
-    /// Reverts [`Driver::register`].
+    /// Reverts [`Driver::register`]. May block until the device is idle.
     fn unregister(&self, context: Handle, pointer: usize);
 }
 

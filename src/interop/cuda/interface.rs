@@ -66,7 +66,7 @@ pub(super) fn elements(descriptor: &Descriptor) -> Result<Option<Vec<isize>>> {
 /// [`Error::Interop`] for bfloat16, which the interface cannot express, and for an array whose transfer
 /// failed.
 pub fn export(array: &CudaArray) -> Result<Descriptor> {
-    array.check()?;
+    crate::runtime::not_forked()?;
     if array.dtype().typestr().is_none() {
         return Err(Error::interop(format!(
             "__cuda_array_interface__ has no typestr for {}; cast to float32 first",

@@ -1,20 +1,47 @@
 //! A mock driver for tests: streams are threads that run their work in order, memory is host memory, and all
-//! calls are counted. As CUDA may, it runs host functions one at a time, and lets allocations wait for memory
-//! that is about to be freed. It tests order and release; tests on a CUDA device check that the real driver
+//! calls are counted. As CUDA does, it blocks calls of other threads while a thread copies to memory that is not registered,
+//! and lets allocations wait for memory that is about to be freed. It tests order and release; tests on a CUDA device check that the real driver
 //! agrees.
 
 use super::driver::{Driver, Handle, Location};
-use super::latch::Latch;
 use crate::error::{Error, Result};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 pub(super) const CONTEXT: Handle = 0xc0;
+
+/// Closed until [`Latch::open`], then permanently open.
+#[derive(Default)]
+struct Latch {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Latch {
+    fn open(&self) {
+        *self.open.lock() = true;
+        self.opened.notify_all();
+    }
+
+    fn is_open(&self) -> bool {
+        *self.open.lock()
+    }
+
+    /// False if that takes longer.
+    fn wait_for(&self, time: Duration) -> bool {
+        let mut open = self.open.lock();
+        *open || !self.opened.wait_for(&mut open, time).timed_out()
+    }
+
+    fn wait(&self) {
+        while !self.wait_for(Duration::from_secs(1)) {}
+    }
+}
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -31,7 +58,10 @@ impl Default for Stream {
 #[derive(Default)]
 pub(super) struct MockDriver {
     streams: Mutex<Vec<Stream>>,
-    host_functions: Mutex<Stream>,
+    /// Held by a thread that waits inside the driver.
+    inside: Mutex<()>,
+    /// The streams do no more work, and waits fail.
+    pub(super) is_lost: Arc<AtomicBool>,
     /// Opened when memory is freed.
     frees: Mutex<Vec<Arc<Latch>>>,
     events: Mutex<HashMap<Handle, Arc<Latch>>>,
@@ -89,7 +119,24 @@ impl MockDriver {
     }
 
     fn event(&self, event: Handle) -> Arc<Latch> {
+        drop(self.inside.lock());
         self.events.lock()[&event].clone()
+    }
+
+    /// Copies to memory that is not registered, as another library does: returns at the end, and blocks the calls of other
+    /// threads until then.
+    pub(super) fn copy_to_pageable(&self, stream: Handle, source: usize, bytes: usize) -> Vec<u8> {
+        let inside = self.inside.lock();
+        let (mut target, done) = (vec![0; bytes], Arc::new(Latch::default()));
+        let (to, opened) = (target.as_mut_ptr() as usize, done.clone());
+        self.submit(stream, move || {
+            // SAFETY: both are live until the latch is open.
+            unsafe { std::ptr::copy_nonoverlapping(source as *const u8, to as *mut u8, bytes) };
+            opened.open();
+        });
+        done.wait();
+        drop(inside);
+        target
     }
 }
 
@@ -108,6 +155,7 @@ impl Driver for MockDriver {
     }
 
     fn new_stream(&self, context: Handle) -> Result<Handle> {
+        drop(self.inside.lock());
         assert_eq!(context, CONTEXT);
         let mut streams = self.streams.lock();
         streams.push(Stream::default());
@@ -115,6 +163,7 @@ impl Driver for MockDriver {
     }
 
     fn allocate(&self, _: Handle, stream: Handle, bytes: usize) -> Result<usize> {
+        drop(self.inside.lock());
         let room = self.room.load(Ordering::SeqCst);
         if room > 0 && self.live_memory() - self.frees.lock().len() >= room {
             return Err(Error::Allocation {
@@ -128,15 +177,20 @@ impl Driver for MockDriver {
                 note: String::new(),
             });
         }
-        for freed in self.frees.lock().drain(..) {
+        let mut frees = self.frees.lock();
+        for freed in frees.drain(..) {
             self.submit(stream, move || freed.wait());
         }
+        drop(frees);
         Ok(self.foreign(&vec![0xee; bytes]))
     }
 
     fn free(&self, _: Handle, stream: Handle, pointer: usize) -> Result<()> {
+        drop(self.inside.lock());
         let (memory, freed) = (self.memory.clone(), Arc::new(Latch::default()));
-        self.frees.lock().push(freed.clone());
+        // An allocation finds the release only after it was submitted.
+        let mut frees = self.frees.lock();
+        frees.push(freed.clone());
         self.submit(stream, move || {
             drop(memory.lock().remove(&pointer).unwrap());
             freed.open();
@@ -145,6 +199,7 @@ impl Driver for MockDriver {
     }
 
     fn record(&self, _: Handle, stream: Handle) -> Result<Handle> {
+        drop(self.inside.lock());
         let event = self.next_event.fetch_add(1, Ordering::SeqCst) + 1;
         let latch = Arc::new(Latch::default());
         self.events.lock().insert(event, latch.clone());
@@ -157,6 +212,7 @@ impl Driver for MockDriver {
     }
 
     fn stream_wait_event(&self, _: Handle, stream: Handle, event: Handle) -> Result<()> {
+        drop(self.inside.lock());
         if self.no_order.load(Ordering::SeqCst) {
             return Err(Error::interop("ordering failed in the CUDA driver: on purpose"));
         }
@@ -165,22 +221,39 @@ impl Driver for MockDriver {
         Ok(())
     }
 
-    fn stream_wait_latch(&self, _: Handle, stream: Handle, latch: Arc<Latch>) -> Result<()> {
-        let (functions, passed) = (self.host_functions.lock().0.clone(), Arc::new(Latch::default()));
+    fn allocate_words(&self, _: Handle, bytes: usize) -> Result<usize> {
+        drop(self.inside.lock());
+        let words = vec![0u128; bytes.div_ceil(16)];
+        Ok(words.leak().as_ptr() as usize)
+    }
+
+    fn stream_wait_word(&self, _: Handle, stream: Handle, address: usize) -> Result<()> {
+        drop(self.inside.lock());
+        // SAFETY: memory of `allocate_words`.
+        let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
         self.submit(stream, move || {
-            let done = passed.clone();
-            let function = move || {
-                latch.wait();
-                done.open();
-            };
-            functions.send(Box::new(function)).unwrap();
-            passed.wait();
+            while word.load(Ordering::Acquire) != 1 {
+                std::thread::sleep(Duration::from_micros(50));
+            }
         });
         Ok(())
     }
 
+    fn stream_set_word(&self, _: Handle, stream: Handle, address: usize) -> Result<()> {
+        drop(self.inside.lock());
+        // SAFETY: memory of `allocate_words`.
+        let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
+        self.submit(stream, move || word.store(1, Ordering::Release));
+        Ok(())
+    }
+
     fn wait(&self, event: Handle) -> Result<()> {
-        self.event(event).wait();
+        let event = self.event(event);
+        while !event.wait_for(Duration::from_millis(10)) {
+            if self.is_lost.load(Ordering::SeqCst) {
+                return Err(Error::interop("waiting for an event failed in the CUDA driver: on purpose"));
+            }
+        }
         Ok(())
     }
 
@@ -192,15 +265,20 @@ impl Driver for MockDriver {
         source: usize,
         bytes: usize,
     ) -> Result<()> {
+        drop(self.inside.lock());
         let number = self.copies.fetch_add(1, Ordering::SeqCst);
         if self.refuse.lock().contains(&number) {
             return Err(Error::interop("copying failed in the CUDA driver: on purpose"));
         }
         let (running, overlap, slow) = (self.running.clone(), self.overlap.clone(), self.slow.clone());
+        let is_lost = self.is_lost.clone();
         overlap.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         self.submit(stream, move || {
             if slow.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(20));
+            }
+            while is_lost.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
             }
             // SAFETY: the promise of the caller that started the copy.
             unsafe { std::ptr::copy_nonoverlapping(source as *const u8, target as *mut u8, bytes) };
@@ -209,9 +287,9 @@ impl Driver for MockDriver {
         Ok(())
     }
 
-    unsafe fn register(&self, _: Handle, pointer: usize, _: usize) -> Result<()> {
+    unsafe fn register(&self, _: Handle, pointer: usize, _: usize) -> Result<bool> {
         self.registered.lock().push(pointer);
-        Ok(())
+        Ok(true)
     }
 
     fn unregister(&self, _: Handle, pointer: usize) {

@@ -1,5 +1,5 @@
-//! CUDA memory: imports and exports arrays on CUDA devices, and copies them to and from USM through pinned
-//! host memory.
+//! CUDA memory: imports and exports arrays on CUDA devices, and copies them to and from USM that is registered with the CUDA
+//! driver.
 //!
 //! The driver is loaded at run time, by the feature `cuda`. Without the feature, without a driver, or with an
 //! incomplete one, every function here returns [`Error::RuntimeNotFound`](crate::Error::RuntimeNotFound),
@@ -14,10 +14,10 @@ mod cuda_driver;
 
 mod device;
 mod driver;
+mod in_flight;
 mod interface;
-mod latch;
-mod poison;
 mod transfer;
+mod transfer_stream;
 
 #[cfg(test)]
 mod mock_driver;

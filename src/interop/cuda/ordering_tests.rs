@@ -1,10 +1,9 @@
 //! Tests behaviour that CUDA permits a driver: usmq must neither hang nor produce wrong elements.
 
 use super::array::CudaArray;
-use super::device::CHUNK;
 use super::driver::Driver;
 use super::mock_driver::CONTEXT;
-use super::tests::{bench, numbers, until};
+use super::tests::{MIB, bench, numbers, until};
 use crate::array::Array;
 use crate::device::{UserEvent, UsmKind};
 use crate::manager::current_queue;
@@ -12,25 +11,41 @@ use crate::memory::{Access, ordered};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Host functions may be called one after another, so a latch of a later job must not stand before those of earlier
-/// ones.
+/// While a thread copies to memory that is not registered, all other calls of the driver block. The copy waits for a transfer
+/// of usmq, so the transfer must not need a call.
 #[test]
-fn latches_on_many_streams_do_not_deadlock_with_one_host_function_thread() {
+fn another_librarys_blocking_copy_does_not_hold_up_the_transfer_that_it_waits_for() {
+    let bench = bench();
+    let queue = current_queue().unwrap();
+    let usm = Array::from_slice(&numbers(MIB)).unwrap();
+    let Some((user_event, event)) = UserEvent::new(&queue).unwrap() else { return };
+    ordered(&queue, &[(usm.allocation(), Access::Write)], |_| Ok(event)).unwrap();
+    let cuda = CudaArray::copied(&usm, &bench.device).unwrap();
+    let (driver, pointer, stream) = (bench.driver.clone(), cuda.address(), cuda.stream().unwrap());
+    let reader = std::thread::spawn(move || driver.copy_to_pageable(stream, pointer, MIB));
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!reader.is_finished(), "the copy did not wait for the transfer");
+    user_event.signal();
+    until("the copy and the transfer wait for each other", || reader.is_finished());
+    assert_eq!(reader.join().unwrap(), numbers(MIB));
+}
+
+#[test]
+fn transfers_in_both_directions_complete() {
     let bench = bench();
     let queue = current_queue().unwrap();
     bench.driver.slow.store(true, Ordering::SeqCst);
-    let usm = Array::from_slice(&numbers(2 * CHUNK)).unwrap();
+    let usm = Array::from_slice(&numbers(2 * MIB)).unwrap();
     let sent: Vec<_> = (0..3).map(|_| CudaArray::copied(&usm, &bench.device).unwrap()).collect();
-    // Its stream is idle, so its latch is reached at once.
     let stream = bench.driver.new_stream(CONTEXT).unwrap();
     let (other, ..) = bench.foreign(&numbers(100), Some(stream));
     let received = other.to_queue(&queue, UsmKind::Device).unwrap();
     let reader = std::thread::spawn(move || received.to_bytes());
-    until("the latches lock up", || reader.is_finished());
+    until("the transfers wait for each other", || reader.is_finished());
     assert_eq!(reader.join().unwrap().unwrap(), numbers(100));
     for cuda in &sent {
         cuda.wait().unwrap();
-        assert_eq!(bench.driver.read(cuda.address()), numbers(2 * CHUNK));
+        assert_eq!(bench.driver.read(cuda.address()), numbers(2 * MIB));
     }
 }
 
@@ -38,7 +53,7 @@ fn latches_on_many_streams_do_not_deadlock_with_one_host_function_thread() {
 #[test]
 fn a_transfer_does_not_wait_for_memory_that_waits_for_it() {
     let bench = bench();
-    let usm = Array::from_slice(&numbers(2 * CHUNK)).unwrap();
+    let usm = Array::from_slice(&numbers(2 * MIB)).unwrap();
     let small = CudaArray::copied(&Array::from_slice(&numbers(100)).unwrap(), &bench.device).unwrap();
     small.wait().unwrap();
     bench.driver.slow.store(true, Ordering::SeqCst);
@@ -49,7 +64,7 @@ fn a_transfer_does_not_wait_for_memory_that_waits_for_it() {
     until("the transfers wait for each other", || bench.driver.is_complete(event));
     bench.driver.forget(event);
     for cuda in [&large, &next] {
-        assert_eq!(bench.driver.read(cuda.address()), numbers(2 * CHUNK));
+        assert_eq!(bench.driver.read(cuda.address()), numbers(2 * MIB));
     }
     drop((large, next));
     until("memory stays", || bench.driver.live_memory() == 0);
@@ -61,14 +76,14 @@ fn a_full_device_waits_for_pending_frees_then_reports_an_error() {
     let bench = bench();
     bench.driver.slow.store(true, Ordering::SeqCst);
     bench.driver.room.store(2, Ordering::SeqCst);
-    let usm = Array::from_slice(&numbers(CHUNK)).unwrap();
+    let usm = Array::from_slice(&numbers(MIB)).unwrap();
     let first = CudaArray::copied(&usm, &bench.device).unwrap();
     first.wait().unwrap();
     let second = CudaArray::copied(&usm, &bench.device).unwrap();
     drop(first);
     let third = CudaArray::copied(&usm, &bench.device).unwrap();
     third.wait().unwrap();
-    assert_eq!(bench.driver.read(third.address()), numbers(CHUNK));
+    assert_eq!(bench.driver.read(third.address()), numbers(MIB));
     let error = CudaArray::copied(&usm, &bench.device).unwrap_err();
     assert!(matches!(error, crate::Error::Allocation { .. }), "{error}");
     drop(second);
@@ -78,25 +93,26 @@ fn a_full_device_waits_for_pending_frees_then_reports_an_error() {
 fn without_a_stream_the_owners_next_write_comes_after_the_copy() {
     let bench = bench();
     bench.driver.slow.store(true, Ordering::SeqCst);
-    let (cuda, pointer, _) = bench.foreign(&numbers(2 * CHUNK), None);
+    let (cuda, pointer, _) = bench.foreign(&numbers(2 * MIB), None);
     let usm = cuda.to_queue(&current_queue().unwrap(), UsmKind::Device).unwrap();
     // SAFETY: the recorder keeps the memory, and this thread is its owner.
-    unsafe { std::ptr::write_bytes(pointer as *mut u8, 1, 2 * CHUNK) };
-    assert_eq!(usm.to_bytes().unwrap(), numbers(2 * CHUNK));
+    unsafe { std::ptr::write_bytes(pointer as *mut u8, 1, 2 * MIB) };
+    assert_eq!(usm.to_bytes().unwrap(), numbers(2 * MIB));
 }
 
-/// A transfer that fails before its first copy still stands for what it was to wait for.
+/// A transfer that fails at once has not read memory that others still write.
 #[test]
-fn a_transfer_that_fails_at_once_keeps_memory_that_others_write() {
+fn a_transfer_that_fails_at_once_waits_for_the_writers() {
     let bench = bench();
     let queue = current_queue().unwrap();
-    let usm = Array::from_slice(&numbers(100)).unwrap();
+    let usm = Array::from_slice(&numbers(MIB)).unwrap();
     let Some((user_event, event)) = UserEvent::new(&queue).unwrap() else { return };
     ordered(&queue, &[(usm.allocation(), Access::Write)], |_| Ok(event)).unwrap();
     bench.driver.no_order.store(true, Ordering::SeqCst);
-    let cuda = CudaArray::copied(&usm, &bench.device).unwrap();
+    let failing = std::thread::spawn(move || CudaArray::copied(&usm, &bench.device).map(drop));
     std::thread::sleep(Duration::from_millis(50));
-    assert!(cuda.check().is_ok(), "the transfer ended before the write");
+    assert!(!failing.is_finished(), "the transfer ended before the write");
     user_event.signal();
-    until("the failure does not show", || cuda.check().is_err());
+    until("the failure does not show", || failing.is_finished());
+    assert!(failing.join().unwrap().is_err());
 }

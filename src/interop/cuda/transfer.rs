@@ -1,20 +1,19 @@
-//! Copies between a CUDA device and USM, in chunks through two pinned buffers: one is filled while the other
-//! is emptied.
+//! Copies between a CUDA device and USM: one copy of the CUDA driver, from or to memory that is registered with it.
 //!
-//! Neither runtime can wait for an event of the other, so a thread of the device connects them. Both runtimes
-//! see the transfer as one command: SYCL as an event that the thread completes, CUDA as a latch that it
-//! opens.
+//! Both runtimes see the transfer as one command: SYCL as a user event, CUDA as work of a stream. All calls of CUDA are
+//! made before `start` returns.
 
-use super::device::{CHUNK, CudaDevice, StagingChannel};
-use super::driver::{Handle, Recorded};
-use super::latch::Latch;
-use crate::device::{Event, Queue, UserEvent};
-use crate::error::Result;
-use crate::memory::{Access, Allocation, ForeignOwner, PoisonCell, ordered_across, refuse};
-use crate::runtime::retry;
-use smallvec::SmallVec;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use super::device::{CudaDevice, Undrained};
+use super::driver::{Driver, Handle, Recorded};
+use super::in_flight::InFlight;
+use super::transfer_stream::TransferStream;
+use crate::completion::watch;
+use crate::device::{DeviceType, Event, Queue, UserEvent, UsmKind};
+use crate::error::{Error, Result};
+use crate::memory::{Access, Allocation, Attached, ForeignOwner, OWN_RANGE, attach, ordered_across, refuse};
+use crate::runtime::interrupt::uninterruptible;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,36 +26,50 @@ pub(super) enum Direction {
 pub(super) struct Remote {
     pub(super) device: Arc<CudaDevice>,
     pub(super) pointer: usize,
-    /// The stream, and its context, on which another library works with the memory.
+    /// Complete when the transfer may use the memory.
+    pub(super) ready: Option<Recorded>,
+    /// The stream, and its context, whose later work comes after the transfer.
     pub(super) stream: Option<(Handle, Handle)>,
-    /// The error of a failed fill, for the next user of the memory.
-    pub(super) poison: PoisonCell,
-    /// The owner of the memory, which the device's thread drops at the end.
+    /// The owner of the memory, which is dropped at the end.
     pub(super) keep: Option<ForeignOwner>,
 }
 
-/// A transfer that the device's thread runs.
-struct Job {
-    direction: Direction,
-    remote: Remote,
-    channel: Arc<StagingChannel>,
-    /// The queue whose work waits for the transfer, and which receives its errors.
-    queue: Queue,
-    /// The error of a failed fill of the USM.
-    poison: PoisonCell,
-    /// USM, which the log of its allocation keeps until `user_event` is signalled.
-    usm: usize,
-    bytes: usize,
-    after: SmallVec<[Event; 4]>,
-    /// An event after the other library's submitted work. The device's stream waits for it only when the job
-    /// begins; otherwise the copies of earlier jobs would also wait.
-    ready: Option<Recorded>,
-    user_event: Option<UserEvent>,
+/// Whether a transfer of this many bytes can use USM of this kind directly: the driver registers whole allocations of
+/// memory that is the host's.
+pub(super) fn is_direct(kind: UsmKind, queue: &Queue, bytes: usize) -> bool {
+    bytes >= OWN_RANGE && (kind == UsmKind::Host || queue.device().device_type() == DeviceType::Cpu)
 }
 
-/// Starts a transfer of `bytes` between the CUDA device and `usm`, an address inside `memory`, and records it
-/// in the log of `memory` and on the stream of `remote`. Returns immediately if `queue` has events for it
-/// ([`UserEvent`]), else at its end. After an error the transfer has also ended.
+/// Registers USM with the driver until the runtime frees it. False if usmq does not free it, or it is a part of an
+/// allocation.
+pub(super) fn register(device: &CudaDevice, memory: &Arc<Allocation>) -> Result<bool> {
+    attach(memory, |start, bytes| {
+        // SAFETY: dropped before the memory is freed.
+        let is_new = unsafe { device.driver.register(device.context(), start, bytes) }?;
+        let registered = || -> Attached {
+            let (driver, context) = (device.driver.clone(), device.context());
+            Box::new(Registered { driver, context, start })
+        };
+        Ok(is_new.then(registered))
+    })
+}
+
+/// Memory that is registered with the driver.
+struct Registered {
+    driver: Arc<dyn Driver>,
+    context: Handle,
+    start: usize,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.driver.unregister(self.context, self.start);
+    }
+}
+
+/// Starts a transfer of `bytes` between the CUDA device and `usm`, an address inside `memory`, which is registered. Records
+/// it in the log of `memory` and on the stream of `remote`. Returns immediately if `queue` has events for it
+/// ([`UserEvent`]), else at its end. After an error nothing uses the memory any more.
 pub(super) fn start(
     direction: Direction,
     remote: Remote,
@@ -66,166 +79,96 @@ pub(super) fn start(
 ) -> Result<()> {
     refuse(|| "a transfer from or to CUDA memory".to_owned())?;
     let device = remote.device.clone();
-    let channel = device.channel(queue)?;
-    let stream = remote.stream;
-    let ready =
-        stream.map(|(context, stream)| Recorded::after(&device.driver, context, stream)).transpose()?;
+    device.drain_failed()?;
+    let stream = device.take_stream()?;
     let access = if direction == Direction::ToUsm { Access::Write } else { Access::Read };
-    let poison = if direction == Direction::ToUsm { memory.poison() } else { remote.poison.clone() };
-    ordered_across(queue, &[(memory, access)], |after, sent| {
-        let latch = Arc::new(Latch::default());
-        let (user_event, event) = UserEvent::new(queue)?.unzip();
-        let after = after.into();
-        sent.extend(event.clone());
-        let (failed, queue_of_job) = (poison.clone(), queue.clone());
-        let job = Job {
-            direction,
-            remote,
-            channel,
-            queue: queue_of_job,
-            poison,
-            usm,
-            bytes,
-            after,
-            ready,
-            user_event,
-        };
-        device.start(move || job.run(), latch.clone(), stream)?;
-        match event {
-            // A wait for the queue also waits for the transfer.
-            Some(event) => queue.barrier(&[event]).inspect_err(|_| latch.wait()),
-            None => {
-                latch.wait();
-                failed.get().map_or(Ok(()), |error| Err(error.clone()))?;
-                queue.barrier(&[])
-            }
+    let mut unused = Some((stream, remote));
+    let started = ordered_across(queue, &[(memory, access)], |after, sent| {
+        let user_event = UserEvent::new(queue)?;
+        let waits = after.iter().any(|event| !event.is_complete());
+        if waits && user_event.is_none() {
+            wait_for(after);
         }
-    })?;
-    Ok(())
+        let Some((stream, remote)) = unused.take() else { return Err(Error::interop("started twice")) };
+        let transfer = Transfer { device: &device, stream: &stream, remote: &remote, usm, bytes };
+        let waits = waits && user_event.is_some();
+        let last = match transfer.submit(direction, waits) {
+            Ok(last) => last,
+            Err(error) => {
+                // The copy may have been submitted, and must not begin before its sources are complete.
+                wait_for(after);
+                stream.begin.set();
+                let owners: Vec<ForeignOwner> = vec![Box::new(memory.clone()), Box::new(remote.keep)];
+                device.drain_or_keep(Undrained { stream, owners });
+                return Err(error);
+            }
+        };
+        let Some((user_event, event)) = user_event else {
+            last.wait()?;
+            device.return_stream(stream);
+            return queue.barrier(&[]);
+        };
+        after.iter().for_each(|event| event.queue().flush());
+        watch(Box::new(InFlight {
+            device: device.clone(),
+            stream: Some(stream),
+            after: after.into(),
+            complete: 0,
+            begun: (!waits).then(Instant::now),
+            last: Some(last),
+            failure: Default::default(),
+            error: None,
+            unknown_since: None,
+            user_event: Some(user_event),
+            queue: queue.clone(),
+            poison: (direction == Direction::ToUsm).then(|| memory.poison()),
+            keep: remote.keep,
+        }));
+        sent.push(event.clone());
+        // A wait for the queue also waits for the transfer.
+        queue.barrier(&[event])
+    });
+    if let Some((stream, _)) = unused {
+        device.return_stream(stream);
+    }
+    started.map(drop)
 }
 
-impl Job {
-    /// Runs the transfer. Reports a failure to the users of the target memory.
-    fn run(mut self) {
-        let result = self.copy();
-        let user_event = self.user_event.take();
-        if let Err(error) = result {
-            if self.direction == Direction::ToUsm && user_event.is_some() {
-                self.queue.store_error(&error);
-            }
-            let _ = self.poison.set(error);
+/// Errors of the commands are for their own waiters.
+fn wait_for(events: &[Event]) {
+    uninterruptible(|| events.iter().for_each(|event| drop(event.wait_quietly())));
+}
+
+struct Transfer<'a> {
+    device: &'a CudaDevice,
+    stream: &'a TransferStream,
+    remote: &'a Remote,
+    usm: usize,
+    bytes: usize,
+}
+
+impl Transfer<'_> {
+    /// Makes all calls of CUDA, and returns an event at the end.
+    fn submit(&self, direction: Direction, waits: bool) -> Result<Recorded> {
+        let (driver, context) = (&self.device.driver, self.device.context());
+        let Self { stream, remote, .. } = self;
+        if let Some(ready) = &remote.ready {
+            driver.stream_wait_event(context, stream.raw, ready.raw())?;
         }
-        // The process may end after the user event is signalled, so drop everything else first. The owners
-        // may be foreign code, and a panicking destructor must not end the device's thread.
-        let _panic = catch_unwind(AssertUnwindSafe(|| drop(self))).map_err(std::mem::forget);
-        if let Some(user_event) = user_event {
-            user_event.signal();
+        if waits {
+            driver.stream_wait_word(context, stream.raw, stream.begin.address())?;
         }
-    }
-
-    fn copy(&mut self) -> Result<()> {
-        let result = self.begin().and_then(|()| match self.direction {
-            Direction::ToUsm => self.download(),
-            Direction::FromUsm => self.upload(),
-        });
-        if result.is_err() {
-            // The buffers and the memory of both sides are free only after all copies have ended.
-            retry(|| self.channel.queue.barrier(&self.after).and_then(|last| last.wait_quietly()).is_ok());
-            self.remote.device.drain_or_keep(self.remote.keep.take());
+        let (target, source) = match direction {
+            Direction::ToUsm => (self.usm, remote.pointer),
+            Direction::FromUsm => (remote.pointer, self.usm),
+        };
+        // SAFETY: `remote` keeps its memory until the end, the log that of USM; it is registered.
+        unsafe { driver.copy(context, stream.raw, target, source, self.bytes) }?;
+        driver.stream_set_word(context, stream.raw, stream.end.address())?;
+        let last = self.device.recorded(stream.raw)?;
+        if let Some((context, other)) = remote.stream {
+            driver.stream_wait_event(context, other, last.raw())?;
         }
-        result
-    }
-
-    fn begin(&self) -> Result<()> {
-        // The transfer that filled the memory ran earlier on the same thread, and may have failed.
-        if let (Direction::ToUsm, Some(error)) = (self.direction, self.remote.poison.get()) {
-            return Err(error.clone());
-        }
-        let device = &self.remote.device;
-        device.drain_failed()?;
-        let Some(ready) = &self.ready else { return Ok(()) };
-        device.driver.stream_wait_event(device.context(), device.work, ready.raw())
-    }
-
-    /// Starts, lengths and buffers of the chunks.
-    fn chunks(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
-        let bytes = self.bytes;
-        (0..bytes)
-            .step_by(CHUNK)
-            .enumerate()
-            .map(move |(number, start)| (start, CHUNK.min(bytes - start), number % 2))
-    }
-
-    fn download(&self) -> Result<()> {
-        let mut emptied: [Option<Event>; 2] = [None, None];
-        let mut filled: Option<(Recorded, usize, usize, usize)> = None;
-        for (start, length, buffer) in self.chunks() {
-            if let Some(event) = emptied[buffer].take() {
-                event.wait_quietly()?;
-            }
-            let pinned = self.buffer(buffer);
-            // SAFETY: the source is kept by `remote`; the buffer is as long as a chunk, registered, and emptied.
-            unsafe { self.card_copies(pinned, self.remote.pointer + start, length) }?;
-            let event = self.remote.device.recorded()?;
-            if let Some(before) = filled.replace((event, start, length, buffer)) {
-                self.empty(before, &mut emptied)?;
-            }
-        }
-        if let Some(last) = filled {
-            self.empty(last, &mut emptied)?;
-        }
-        emptied.into_iter().flatten().try_for_each(|event| event.wait_quietly())
-    }
-
-    /// Copies a filled buffer to USM.
-    fn empty(
-        &self,
-        (filled, start, length, buffer): (Recorded, usize, usize, usize),
-        emptied: &mut [Option<Event>; 2],
-    ) -> Result<()> {
-        filled.wait()?;
-        // SAFETY: the log of the target keeps it until the user event is signalled; the buffer is filled again only after
-        // this event.
-        let event = unsafe {
-            self.channel.queue.memcpy(self.usm + start, self.buffer(buffer), length, self.first_after(start))
-        }?;
-        emptied[buffer] = Some(event);
-        Ok(())
-    }
-
-    fn upload(&self) -> Result<()> {
-        let mut sent: [Option<Recorded>; 2] = [None, None];
-        for (start, length, buffer) in self.chunks() {
-            if let Some(event) = sent[buffer].take() {
-                event.wait()?;
-            }
-            let pinned = self.buffer(buffer);
-            // SAFETY: the log of the source keeps it until the user event is signalled; the buffer's last chunk is sent.
-            let filled = unsafe {
-                self.channel.queue.memcpy(pinned, self.usm + start, length, self.first_after(start))
-            }?;
-            filled.wait_quietly()?;
-            // SAFETY: the target is kept by `remote`; the buffer is registered and filled again only after the event.
-            unsafe { self.card_copies(self.remote.pointer + start, pinned, length) }?;
-            sent[buffer] = Some(self.remote.device.recorded()?);
-        }
-        sent.into_iter().flatten().try_for_each(|event| event.wait())
-    }
-
-    fn buffer(&self, number: usize) -> usize {
-        self.channel.buffers[number].pointer()
-    }
-
-    /// Only the first SYCL copy waits for earlier work, because the copies are in order.
-    fn first_after(&self, start: usize) -> &[Event] {
-        if start == 0 { &self.after } else { &[] }
-    }
-
-    /// # Safety
-    /// As for [`Driver::copy`](super::driver::Driver::copy).
-    unsafe fn card_copies(&self, target: usize, source: usize, bytes: usize) -> Result<()> {
-        let device = &self.remote.device;
-        // SAFETY: the caller's promise.
-        unsafe { device.driver.copy(device.context(), device.work, target, source, bytes) }
+        Ok(last)
     }
 }
