@@ -56,6 +56,7 @@ static struct Range {
 } *registered;                                             // host memory, guarded by blocks_lock
 static pthread_mutex_t inside = PTHREAD_MUTEX_INITIALIZER; // held by a call that waits for a stream
 static long live_blocks, live_events, pinned, copies, contexts_entered;
+static int is_gone; // the process exits, and the streams do no more work
 static int context; // its address is the primary context
 static struct Stream *defaults[3];
 
@@ -204,6 +205,8 @@ static void *serve(void *argument) {
     struct Task *task = stream->first;
     stream->first = task->next;
     pthread_mutex_unlock(&stream->lock);
+    while (__atomic_load_n(&is_gone, __ATOMIC_SEQ_CST))
+      sleep(1);
     run(task);
     free(task);
   }
@@ -251,7 +254,13 @@ static CUresult submit(CUstream handle, struct Task wanted) {
 }
 
 CUresult cuDriverGetVersion(int *version) { return *version = asked_for("old") ? 11040 : 12040, OK; }
-CUresult cuInit(unsigned flags) { return asked_for("broken") || flags ? BROKEN : OK; }
+static void leave(void) { __atomic_store_n(&is_gone, 1, __ATOMIC_SEQ_CST); }
+CUresult cuInit(unsigned flags) {
+  static int registered_exit;
+  if (!registered_exit++)
+    atexit(leave);
+  return asked_for("broken") || flags ? BROKEN : OK;
+}
 CUresult cuDeviceGetCount(int *count) { return *count = !asked_for("none"), OK; }
 CUresult cuDeviceGet(int *device, int ordinal) {
   if (fails())

@@ -109,6 +109,33 @@ def test_an_absent_device_is_refused(mock_driver: Path) -> None:
     assert 'DeviceNotFoundError: no device matches "cuda:3"; visible devices: cuda:0' in done.stderr
 
 
+LEAVES = """
+import numpy as np, usmq
+spin = usmq.Kernel.from_opencl(
+    "__kernel void spin(__global float *x, int n) { while (n-- > 0) x[0] = x[0] * 0.5f + 1.0f; }",
+    "spin",
+)
+x = usmq.zeros(1 << 20, dtype="f4")
+there = usmq.asarray(x, device="cuda:0")
+there.to_numpy()
+spin(1, x, np.int32(100_000_000))
+there = usmq.asarray(x, device="cuda:0")
+back = usmq.asarray(there)
+print("leaves")
+"""
+
+
+def test_a_process_exits_with_transfers_in_flight(mock_driver: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES],
+        env=environment(mock_driver),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "leaves\n", "")
+
+
 class Foreign:
     """An object with a `__cuda_array_interface__`."""
 

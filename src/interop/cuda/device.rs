@@ -76,6 +76,8 @@ impl CudaDevice {
 
     pub(super) fn new(driver: Arc<dyn Driver>, ordinal: usize) -> Result<Arc<Self>> {
         let context = driver.primary_context(ordinal)?;
+        // The driver has registered its own end. The process waits for transfers before it.
+        crate::runtime::exit::guard();
         let (checks, receiver) = channel();
         std::thread::Builder::new()
             .name(format!("usmq-cuda-{ordinal}"))
