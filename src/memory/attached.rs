@@ -1,11 +1,10 @@
 //! State of other drivers for memory of usmq, such as a registration of pinned memory, which must end before the
 //! runtime frees the memory.
 
-use super::{Allocation, free_list};
+use super::free_list;
 use crate::error::Result;
 use crate::runtime::ForkMutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Ends when it is dropped, which may block and must not panic.
@@ -19,20 +18,16 @@ static ATTACHED: ForkMutex<Option<HashMap<usize, Attached>>> = ForkMutex::new(No
 /// The size of the map, so that most frees need not lock it.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Attaches what `make` returns for the runtime allocation of this memory, unless something is attached already. The pool
-/// may use the allocation for many arrays. Without an allocation of its own it returns false.
-pub(crate) fn attach(
-    memory: &Arc<Allocation>,
-    make: impl FnOnce(usize, usize) -> Result<Option<Attached>>,
-) -> Result<bool> {
-    let Some((start, bytes)) = memory.own_range() else { return Ok(false) };
+/// Attaches what `make` returns to a runtime allocation of a pool, unless something is attached already. The pool may use the
+/// allocation for many arrays.
+pub(crate) fn attach(start: usize, make: impl FnOnce() -> Result<Option<Attached>>) -> Result<()> {
     let is_known = ATTACHED.lock()?.as_ref().is_some_and(|all| all.contains_key(&start));
     // Not under the lock: the driver may take long.
-    if !is_known && let Some(attached) = make(start, bytes)? {
+    if !is_known && let Some(attached) = make()? {
         ATTACHED.lock()?.get_or_insert_default().insert(start, attached);
         COUNT.fetch_add(1, Ordering::Release);
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Called before the runtime frees the allocation.

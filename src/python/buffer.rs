@@ -1,7 +1,6 @@
 //! The buffer protocol (PEP 3118), both ways.
 
 use super::classes::Array;
-use super::cuda::NAME;
 use super::gil::{detach, quietly, remembered};
 use crate::DType;
 use crate::array::{Family, HostMemory, Layout};
@@ -159,13 +158,17 @@ pub(super) struct ForeignBuffer<'py> {
     py: Python<'py>,
 }
 
+/// The attribute of arrays on a CUDA device.
+pub(super) const CUDA_INTERFACE: &str = "__cuda_array_interface__";
+
 /// Whether the object has the buffer protocol for memory of the host. Arrays of CuPy have it for no memory, or for managed
 /// memory without its order.
 pub(super) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: a live object.
     let has = unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 };
-    let on_cuda =
-        || object.get_type().getattr_opt(intern!(object.py(), NAME)).is_ok_and(|found| found.is_some());
+    let on_cuda = || {
+        object.get_type().getattr_opt(intern!(object.py(), CUDA_INTERFACE)).is_ok_and(|found| found.is_some())
+    };
     has && !on_cuda()
 }
 

@@ -14,7 +14,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
-pub(super) const NAME: &str = "__cuda_array_interface__";
+pub(super) use super::buffer::CUDA_INTERFACE as NAME;
 
 /// An n-dimensional array in the memory of a CUDA device.
 ///

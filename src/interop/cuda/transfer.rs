@@ -43,7 +43,8 @@ pub(super) fn is_direct(kind: UsmKind, queue: &Queue, bytes: usize) -> bool {
 /// Registers USM with the driver until the runtime frees it. False if usmq does not free it, or it is a part of an
 /// allocation.
 pub(super) fn register(device: &CudaDevice, memory: &Arc<Allocation>) -> Result<bool> {
-    attach(memory, |start, bytes| {
+    let Some((start, bytes)) = memory.own_range() else { return Ok(false) };
+    attach(start, || {
         // SAFETY: dropped before the memory is freed.
         let is_new = unsafe { device.driver.register(device.context(), start, bytes) }?;
         let registered = || -> Attached {
@@ -51,7 +52,8 @@ pub(super) fn register(device: &CudaDevice, memory: &Arc<Allocation>) -> Result<
             Box::new(Registered { driver, context, start })
         };
         Ok(is_new.then(registered))
-    })
+    })?;
+    Ok(true)
 }
 
 /// Memory that is registered with the driver.
