@@ -3,7 +3,7 @@
 use super::{Array, Element};
 use crate::device::EventFuture;
 use crate::error::{Error, Result};
-use crate::memory::{Access, drop_after, ordered};
+use crate::memory::{Access, Logged, drop_after, ordered};
 use crate::trace::{Reason, with_default_reason};
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -96,6 +96,7 @@ impl<T: Element> Read<T> {
         let mut values = std::mem::take(&mut self.values);
         // SAFETY: the copy has written all elements of the array to the vector, which has room for them.
         unsafe { self.array.assume_read(&mut values, self.size) }?;
+        self.array.allocation().check()?;
         Ok(values)
     }
 }

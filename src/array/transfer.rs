@@ -4,7 +4,9 @@ use super::pieces::in_pieces;
 use super::{Array, DType, Element, bytes_of};
 use crate::device::{Event, Queue};
 use crate::error::{Error, Result, spelled};
-use crate::memory::{Access, ForeignOwner, drop_after, is_capturing, ordered_all, refuse, try_reserve};
+use crate::memory::{
+    Access, ForeignOwner, Logged, drop_after, is_capturing, ordered_all, refuse, try_reserve,
+};
 use crate::runtime::interrupt::{self, uninterruptible};
 use crate::trace::{Reason, with_default_reason, with_reason};
 
@@ -156,7 +158,9 @@ impl Array {
                 unsafe { queue.memcpy(to + start, from + start, bytes, after) }
             })
         });
-        finish(&packed.queue, event, owner)
+        finish(&packed.queue, event, owner)?;
+        // The work that fills the memory may have failed during the wait.
+        self.allocation().check()
     }
 
     /// An error inside a capture: the host cannot read what a replay computes later.

@@ -164,9 +164,8 @@ impl CudaDevice {
 
     /// Called before a transfer, for what earlier ones have left.
     pub(super) fn drain_failed(&self) -> Result<()> {
-        for failed in std::mem::take(&mut *self.undrained.lock()?) {
-            self.drain_or_keep(failed);
-        }
+        let undrained = std::mem::take(&mut *self.undrained.lock()?);
+        undrained.into_iter().for_each(|failed| self.drain_or_keep(failed));
         Ok(())
     }
 

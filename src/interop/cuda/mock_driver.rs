@@ -77,6 +77,8 @@ pub(super) struct MockDriver {
     pub(super) slow: Arc<AtomicBool>,
     /// How many arrays of usmq fit; 0 stands for no limit.
     pub(super) room: AtomicUsize,
+    /// Streams cannot report their end.
+    pub(super) no_end: AtomicBool,
     /// Streams cannot be made to wait for events.
     pub(super) no_order: AtomicBool,
 }
@@ -240,6 +242,9 @@ impl Driver for MockDriver {
     }
 
     fn stream_set_word(&self, _: Handle, stream: Handle, address: usize) -> Result<()> {
+        if self.no_end.load(Ordering::SeqCst) {
+            return Err(Error::interop("reporting the end of a copy failed in the CUDA driver: on purpose"));
+        }
         drop(self.inside.lock());
         // SAFETY: memory of `allocate_words`.
         let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };

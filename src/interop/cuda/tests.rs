@@ -7,7 +7,7 @@ use super::interface::{Descriptor, elements, export};
 use super::mock_driver::{CONTEXT, MockDriver};
 use super::transfer::register;
 use crate::array::{Array, DType};
-use crate::device::UsmKind;
+use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::memory::{OWN_RANGE, trim};
@@ -48,6 +48,12 @@ impl Drop for DropProbe {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
+}
+
+/// Whose errors no other test gets.
+fn another_queue() -> Queue {
+    let queue = current_queue().unwrap();
+    Queue::create(queue.context(), queue.device(), Default::default()).unwrap()
 }
 
 impl Bench {
@@ -246,17 +252,47 @@ fn a_refused_copy_is_an_error_and_leaves_nothing() {
 }
 
 #[test]
-fn a_lost_context_is_an_error_of_each_reader() {
+fn memory_of_a_copy_without_a_known_end_is_kept_until_the_driver_reports_it() {
     let bench = bench();
     let queue = current_queue().unwrap();
+    bench.driver.no_end.store(true, Ordering::SeqCst);
+    bench.driver.is_lost.store(true, Ordering::SeqCst);
+    let mut owners = Vec::new();
+    // The second transfer tries to end the first one.
+    for _ in 0..3 {
+        let (cuda, _, gone) = bench.foreign(&numbers(MIB), None);
+        assert!(cuda.to_queue(&queue, UsmKind::Device).is_err());
+        owners.push(gone);
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(owners.iter().all(|gone| !gone.load(Ordering::SeqCst)), "the copy may still read");
+    bench.driver.no_end.store(false, Ordering::SeqCst);
+    bench.driver.is_lost.store(false, Ordering::SeqCst);
+    let (cuda, ..) = bench.foreign(&numbers(MIB), None);
+    assert_eq!(cuda.to_queue(&queue, UsmKind::Device).unwrap().to_bytes().unwrap(), numbers(MIB));
+    until("the owners stay for ever", || owners.iter().all(|gone| gone.load(Ordering::SeqCst)));
+}
+
+#[test]
+fn a_lost_context_is_an_error_of_each_reader() {
+    let bench = bench();
+    let queue = another_queue();
     let stream = bench.driver.new_stream(CONTEXT).unwrap();
     let (cuda, _, gone) = bench.foreign(&numbers(MIB), Some(stream));
     bench.driver.is_lost.store(true, Ordering::SeqCst);
     let usm = cuda.to_queue(&queue, UsmKind::Device).unwrap();
-    for _ in 0..2 {
-        let error = usm.to_bytes().unwrap_err();
+    // These begin before the failure is known.
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let usm = usm.clone();
+            std::thread::spawn(move || usm.to_bytes().map(drop))
+        })
+        .collect();
+    for reader in readers {
+        let error = reader.join().unwrap().unwrap_err();
         assert!(error.to_string().contains("on purpose"), "{error}");
     }
+    assert!(usm.to_bytes().is_err());
     assert!(usm.copy().is_err());
     drop((cuda, usm));
     until("the owner stays for ever", || gone.load(Ordering::SeqCst));
@@ -273,8 +309,7 @@ fn a_transfer_does_not_wait_for_an_unrelated_one() {
     let (slow, ..) = bench.foreign(&numbers(MIB), Some(stream));
     let slow = slow.to_queue(&queue, UsmKind::Device).unwrap();
     let (quick, ..) = bench.foreign(&numbers(100), None);
-    let other = crate::device::Queue::create(queue.context(), queue.device(), Default::default()).unwrap();
-    assert_eq!(quick.to_queue(&other, UsmKind::Device).unwrap().to_bytes().unwrap(), numbers(100));
+    assert_eq!(quick.to_queue(&another_queue(), UsmKind::Device).unwrap().to_bytes().unwrap(), numbers(100));
     drop(hold);
     assert_eq!(slow.to_bytes().unwrap(), numbers(MIB));
 }
