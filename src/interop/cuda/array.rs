@@ -143,9 +143,8 @@ impl CudaArray {
     }
 
     /// Returns the array as USM of `kind` for `queue`: the same memory if the address is USM of a SYCL context,
-    /// else a copy. A copy waits as [`CudaArray::from_array`] does, and also if the
-    /// other library names no stream. Work on the result runs after the copy, and so does work that the other
-    /// library later submits to its stream.
+    /// else a copy. A copy waits as [`CudaArray::from_array`] does, and also if the other library names no stream. Work on
+    /// the result runs after the copy, and so does work that the other library later submits to its stream.
     ///
     /// # Errors
     /// [`Error::Allocation`] if memory is short; [`Error::Interop`] with errors of the CUDA driver.
@@ -239,7 +238,7 @@ impl CudaArray {
     /// Blocks until the work submitted so far to the array's stream, transfers included, is complete.
     ///
     /// # Errors
-    /// [`Error::Interop`] with errors of the CUDA driver or of a transfer to this array.
+    /// [`Error::Interop`] with errors of the CUDA driver.
     pub fn wait(&self) -> Result<()> {
         if let Some((context, stream)) = self.memory.stream {
             Recorded::after(&self.memory.device.driver, context, stream)?.wait()?;

@@ -48,7 +48,7 @@ struct Streams {
     made: usize,
 }
 
-/// What a failed transfer may still use, since the driver did not report its end.
+/// The stream and the memory that a failed transfer may still use: the driver did not report its end.
 pub(super) struct Undrained {
     pub(super) stream: TransferStream,
     pub(super) owners: Vec<ForeignOwner>,
@@ -208,23 +208,21 @@ impl CudaDevice {
             return;
         }
         self.free_unfreed();
-        if self.driver.free(self.context, stream, pointer).is_err()
-            && let Ok(mut unfreed) = self.unfreed.lock()
-        {
-            unfreed.push(pointer);
-        }
+        self.free_or_keep(stream, pointer);
     }
 
     fn free_unfreed(&self) {
         let Ok(mut unfreed) = self.unfreed.lock() else { return };
         let again = std::mem::take(&mut *unfreed);
         drop(unfreed);
-        for pointer in again {
-            if self.driver.free(self.context, self.shown, pointer).is_err()
-                && let Ok(mut unfreed) = self.unfreed.lock()
-            {
-                unfreed.push(pointer);
-            }
+        again.into_iter().for_each(|pointer| self.free_or_keep(self.shown, pointer));
+    }
+
+    fn free_or_keep(&self, stream: Handle, pointer: usize) {
+        if self.driver.free(self.context, stream, pointer).is_err()
+            && let Ok(mut unfreed) = self.unfreed.lock()
+        {
+            unfreed.push(pointer);
         }
     }
 }

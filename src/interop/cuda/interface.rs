@@ -63,8 +63,7 @@ pub(super) fn elements(descriptor: &Descriptor) -> Result<Option<Vec<isize>>> {
 /// Exports the description of an array. Consumer work that waits for its stream runs after the work of usmq.
 ///
 /// # Errors
-/// [`Error::Interop`] for bfloat16, which the interface cannot express, and for an array whose transfer
-/// failed.
+/// [`Error::Interop`] for bfloat16, which the interface cannot express; [`Error::Fork`] in a forked child.
 pub fn export(array: &CudaArray) -> Result<Descriptor> {
     crate::runtime::not_forked()?;
     if array.dtype().typestr().is_none() {

@@ -69,9 +69,6 @@ pub(super) struct MockDriver {
     memory: Arc<Mutex<HashMap<usize, Box<[u8]>>>>,
     pub(super) registered: Mutex<Vec<usize>>,
     pub(super) copies: AtomicUsize,
-    pub(super) running: Arc<AtomicUsize>,
-    /// The most copies that were submitted and not complete at one time.
-    pub(super) overlap: Arc<AtomicUsize>,
     /// Copies of these numbers are refused.
     pub(super) refuse: Mutex<Range<usize>>,
     pub(super) slow: Arc<AtomicBool>,
@@ -275,9 +272,8 @@ impl Driver for MockDriver {
         if self.refuse.lock().contains(&number) {
             return Err(Error::interop("copying failed in the CUDA driver: on purpose"));
         }
-        let (running, overlap, slow) = (self.running.clone(), self.overlap.clone(), self.slow.clone());
+        let slow = self.slow.clone();
         let is_lost = self.is_lost.clone();
-        overlap.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         self.submit(stream, move || {
             if slow.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(20));
@@ -287,7 +283,6 @@ impl Driver for MockDriver {
             }
             // SAFETY: the promise of the caller that started the copy.
             unsafe { std::ptr::copy_nonoverlapping(source as *const u8, target as *mut u8, bytes) };
-            running.fetch_sub(1, Ordering::SeqCst);
         });
         Ok(())
     }

@@ -49,7 +49,7 @@ fn transfers_in_both_directions_complete() {
     }
 }
 
-/// Memory that is to be freed behind a latch may be given out before, and its next user made to wait for the latch.
+/// The driver may give out memory before the work ahead of its free is complete, and makes its next user wait for that.
 #[test]
 fn a_transfer_does_not_wait_for_memory_that_waits_for_it() {
     let bench = bench();

@@ -14,7 +14,7 @@ use std::ptr;
 ///
 /// # Errors
 /// [`Error::Interop`] for stream 0, for a read-only array in the legacy struct, which cannot express that,
-/// and with errors of the CUDA driver or of a transfer to this array.
+/// and with errors of the CUDA driver.
 pub fn export_cuda<T: Managed>(array: &CudaArray, stream: Option<usize>) -> Result<ExportedTensor<T>> {
     if array.is_readonly() && !T::SAYS_READ_ONLY {
         return Err(Error::interop(format!(
