@@ -24,7 +24,7 @@ from distributed import Client, wait
 from usmq._flights import data_folder, load
 from usmq.dask import LocalUsmCluster, LogicalTable
 
-SMALL, LARGE = 1 << 10, 256 << 20
+SMALL, LARGE, LARGEST = 1 << 10, 256 << 20, 1 << 30
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "flights_dask.py"
 
 
@@ -162,7 +162,8 @@ def of_row(row: str, side: str) -> Callable[[Client, int], float]:
         return lambda client, count: task(client, side, count)
     if row == "dask.transfer_1k" and side == "usmq":
         return lambda client, count: transfer(client, host_array, SMALL, count)
-    return lambda client, count: transfer(client, MAKERS[side], LARGE, count)
+    size = LARGEST if row == "dask.transfer_1g" else LARGE
+    return lambda client, count: transfer(client, MAKERS[side], size, count)
 
 
 def main() -> None:

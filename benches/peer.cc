@@ -3,6 +3,8 @@
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <dlfcn.h>
@@ -12,6 +14,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -151,6 +154,59 @@ private:
   decltype(&clReleaseEvent) release_ = opencl<decltype(&clReleaseEvent)>("clReleaseEvent");
 };
 
+// Reuses blocks of each power of two, counts as usmq's statistics do, and lets several owners share a block. It does not
+// know which commands use a block.
+class Pool {
+public:
+  explicit Pool(const sycl::queue &queue) : queue_(queue) {}
+  Pool(const Pool &) = delete;
+  ~Pool() {
+    for (const auto &blocks : free_) {
+      for (void *block : blocks) {
+        sycl::free(block, queue_);
+      }
+    }
+  }
+
+  std::shared_ptr<void> allocate(std::size_t bytes) {
+    void *block = take(bytes);
+    const auto used = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    auto peak = peak_.load(std::memory_order_relaxed);
+    while (used > peak && !peak_.compare_exchange_weak(peak, used, std::memory_order_relaxed)) {
+    }
+    allocations_.fetch_add(1, std::memory_order_relaxed);
+    return {block, [this, bytes](void *freed) {
+              used_.fetch_sub(bytes, std::memory_order_relaxed);
+              releases_.fetch_add(1, std::memory_order_relaxed);
+              const std::lock_guard<std::mutex> guard(lock_);
+              free_[size_class(bytes)].push_back(freed);
+            }};
+  }
+
+private:
+  static std::size_t size_class(std::size_t bytes) {
+    return bytes <= 1 ? 0 : std::size_t{64} - static_cast<std::size_t>(__builtin_clzll(bytes - 1));
+  }
+
+  void *take(std::size_t bytes) {
+    {
+      const std::lock_guard<std::mutex> guard(lock_);
+      auto &blocks = free_[size_class(bytes)];
+      if (!blocks.empty()) {
+        void *block = blocks.back();
+        blocks.pop_back();
+        return block;
+      }
+    }
+    return sycl::malloc_device(std::size_t{1} << size_class(bytes), queue_);
+  }
+
+  sycl::queue queue_;
+  std::mutex lock_;
+  std::array<std::vector<void *>, 65> free_;
+  std::atomic<std::size_t> used_{0}, peak_{0}, allocations_{0}, releases_{0};
+};
+
 class Peer {
 public:
   explicit Peer(const char *kernel_file)
@@ -188,6 +244,10 @@ public:
     rows_["cpp.driver_two_queue_chain"] = [this](std::size_t count) {
       const DriverCopies copies(queue_);
       return time(count / kHops, [&] { copies.run(kHops, x_, y_); }) / kHops;
+    };
+    rows_["cpp.pool"] = [this](std::size_t count) {
+      Pool pool(queue_);
+      return time(count, [&] { pool.allocate(kLarge); });
     };
     rows_["cpp.thread"] = [this](std::size_t count) { return threads({&queue_}, count); };
     rows_["cpp.threads"] = [this](std::size_t count) { return threads({&queue_, &other_}, count); };

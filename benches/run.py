@@ -176,6 +176,7 @@ def rows() -> list[Row]:
             not_compared="depends on the disk",
         ),
         dask("transfer", "ms", 1, 0.2, "256 MiB of numpy between two workers"),
+        dask("transfer_1g", "ms", 1, 0.2, "1 GiB of numpy between two workers"),
         dask("transfer_1k", "ms", 1, None, "256 MiB of numpy, 1 KiB of numpy here"),
         dask("task", "us", 500, 1.02, "a task of the same graph on numpy"),
         dask("flights", "ms", 1, None, "1 worker, 2 here"),
@@ -185,6 +186,7 @@ def rows() -> list[Row]:
         cpp("launch_async", "us", 2000, "dpctl submit_async", "python", "py.launch_throughput"),
         cpp("driver_chain10", "us", 500, "by libsycl", "cpp", "replay.rust_chain10"),
         cpp("driver_two_queue_chain", "us", 1000, "by libsycl", "cpp", "rust.two_queue_chain"),
+        cpp("pool", "ns", 1000, free, "cpp", "rust.alloc_free.67108864"),
         cpp("threads", "us", 500, "2 threads against 1", "cpp", "cpp.thread"),
         cpp("host_copy", "ms", 1, "numpy.copyto, 1 GiB", "arrow", "arrow.host_to_usm"),
     ]

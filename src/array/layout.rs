@@ -68,7 +68,7 @@ impl Layout {
             strides[axis] = step;
             step *= shape[axis].max(1) as isize;
         }
-        Ok(Self { shape: shape.into(), strides, offset: 0 })
+        Ok(Self { shape: Shape::from_slice(shape), strides, offset: 0 })
     }
 
     /// A foreign view. `None` for strides means C-contiguous. The caller checks [`extent`](Self::extent)

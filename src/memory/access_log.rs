@@ -51,16 +51,18 @@ pub(crate) struct AccessLog<E> {
 
 impl<E> Default for AccessLog<E> {
     fn default() -> Self {
-        Self { write: None, in_order: SmallVec::new(), unordered: Vec::new(), crowded: FEW }
+        Self::after(None)
+    }
+}
+
+impl<E> AccessLog<E> {
+    /// A log whose first user must wait for `event`.
+    pub(crate) fn after(event: Option<E>) -> Self {
+        Self { write: event, in_order: SmallVec::new(), unordered: Vec::new(), crowded: FEW }
     }
 }
 
 impl<E: Tracked> AccessLog<E> {
-    /// A log whose first user must wait for `event`.
-    pub(crate) fn after(event: Option<E>) -> Self {
-        Self { write: event, ..Self::default() }
-    }
-
     /// Adds the dependencies of a command. `queue` identifies the command's queue if that is in-order.
     pub(crate) fn dependencies(&self, access: Access, queue: Option<usize>, wait_for: &mut SmallVec<[E; 4]>) {
         let reads = if access.writes() { Some(self.reads()) } else { None };
@@ -110,9 +112,19 @@ impl<E: Tracked> AccessLog<E> {
 
     /// All events that may still use the memory, for its release.
     pub(crate) fn pending(&self) -> SmallVec<[E; 4]> {
+        let mut pending = SmallVec::new();
+        let add = |event: &E| {
+            if !event.is_complete() {
+                pending.push(event.clone());
+            }
+        };
         // If there are reads, each of them depends on the write.
-        let write = self.write.iter().filter(|_| self.reads().next().is_none());
-        write.chain(self.reads()).filter(|event| !event.is_complete()).cloned().collect()
+        if self.in_order.is_empty() && self.unordered.is_empty() {
+            self.write.iter().for_each(add);
+        } else {
+            self.reads().for_each(add);
+        }
+        pending
     }
 }
 

@@ -153,8 +153,7 @@ impl Allocation {
     fn with(bytes: usize, kind: UsmKind, queue: &Queue, reuse: Reuse) -> Result<Arc<Self>> {
         let pool = Pool::for_request(queue, kind, bytes)?;
         let (block, last_use) = pool.allocate(bytes, queue, reuse)?;
-        let log = Log { access: AccessLog::after(last_use), ..Log::default() };
-        let (pointer, log) = (block.pointer(), LogOf::Own(ForkMutex::new(log)));
+        let (pointer, log) = (block.pointer(), LogOf::Own(ForkMutex::new(Log::after(last_use))));
         Ok(Self::made((pointer, bytes), kind.into(), AllocationOwner::Ours { pool, block }, log))
     }
 

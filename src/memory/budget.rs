@@ -19,8 +19,8 @@ pub(super) struct Budget {
     /// Bytes of arrays, as requested.
     used: AtomicU64,
     peak: AtomicU64,
-    live: AtomicU64,
     allocations: AtomicU64,
+    releases: AtomicU64,
     /// Whether a free on the release thread is pending.
     frees: AtomicBool,
 }
@@ -92,14 +92,14 @@ impl Budget {
         if now > self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(now, Ordering::Relaxed);
         }
-        self.live.fetch_add(1, Ordering::Relaxed);
         self.allocations.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Removes `bytes` of a dropped array.
     pub(super) fn remove(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
-        self.live.fetch_sub(1, Ordering::Relaxed);
+        // After its allocation was counted.
+        self.releases.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn used(&self) -> u64 {
@@ -112,7 +112,8 @@ impl Budget {
     }
 
     pub(super) fn live(&self) -> u64 {
-        self.live.load(Ordering::Relaxed)
+        let releases = self.releases.load(Ordering::Acquire);
+        self.allocations() - releases
     }
 
     pub(super) fn allocations(&self) -> u64 {
@@ -135,7 +136,8 @@ pub(super) fn for_device(device: &Device, kind: UsmKind) -> Result<&'static Budg
     let zero = || AtomicU64::new(0);
     let frees = AtomicBool::new(false);
     let limit = AtomicU64::new(NONE);
-    let budget = Budget { raw, limit, used: zero(), peak: zero(), live: zero(), allocations: zero(), frees };
+    let budget =
+        Budget { raw, limit, used: zero(), peak: zero(), allocations: zero(), releases: zero(), frees };
     let mut budgets = BUDGETS.lock()?;
     let made = budgets.made.entry((device.clone(), kind)).or_insert_with(|| Box::leak(Box::new(budget)));
     let made: &'static Budget = made;

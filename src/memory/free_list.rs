@@ -8,7 +8,6 @@
 use crate::error::{During, Result};
 use crate::ffi;
 use crate::runtime::{ForkMutex, Handle};
-use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The largest block that UMF allocates from a slab: half a slab.
@@ -31,11 +30,29 @@ const MOST: usize = 4;
 
 pub(super) struct FreeList {
     raw: Handle<ffi::UsmPool>,
-    /// By size class, the most recent last.
-    kept: ForkMutex<[SmallVec<[usize; MOST]>; CLASSES]>,
+    /// By size class.
+    kept: [Kept; CLASSES],
     /// Whether blocks are kept.
     keeps: bool,
     umf: Umf,
+}
+
+/// The free blocks of one size class: their addresses, and zeros. Whoever takes an address out of a slot owns the block.
+#[derive(Default)]
+struct Kept([AtomicUsize; MOST]);
+
+impl Kept {
+    fn pop(&self) -> Option<usize> {
+        // The block that was freed last is the likeliest to be in a cache.
+        let full = self.0.iter().rev().filter(|slot| slot.load(Ordering::Relaxed) != 0);
+        full.map(|slot| slot.swap(0, Ordering::Acquire)).find(|pointer| *pointer != 0)
+    }
+
+    /// False if it finds no empty slot.
+    fn push(&self, pointer: usize) -> bool {
+        let mut empty = self.0.iter().filter(|slot| slot.load(Ordering::Relaxed) == 0);
+        empty.any(|slot| slot.compare_exchange(0, pointer, Ordering::Release, Ordering::Relaxed).is_ok())
+    }
 }
 
 /// Guards UMF's pool, which cannot be replaced during a call or while a block of it is in use.
@@ -143,7 +160,7 @@ impl Umf {
 
 impl FreeList {
     pub(super) fn new(raw: cxx::UniquePtr<ffi::UsmPool>, keeps: bool) -> Self {
-        let kept = ForkMutex::new(std::array::from_fn(|_| SmallVec::new()));
+        let kept = std::array::from_fn(|_| Kept::default());
         Self { raw: Handle::new(raw), kept, keeps, umf: Umf::default() }
     }
 
@@ -157,8 +174,7 @@ impl FreeList {
         let mut source = self.source(bytes);
         let mut pointer = match source {
             BlockSource::Slab(class) | BlockSource::Class(class) => {
-                let kept = self.kept.lock()?[class].pop();
-                kept.unwrap_or_else(|| self.take_new(raw, source, size_of_class(class)))
+                self.kept[class].pop().unwrap_or_else(|| self.take_new(raw, source, size_of_class(class)))
             }
             BlockSource::Exact => 0,
         };
@@ -191,12 +207,10 @@ impl FreeList {
     /// [`take`](Self::take) of this list returned it, no command uses it, and it is put once.
     pub(super) unsafe fn put(&self, block: &Block) -> Result<()> {
         let raw = self.raw.get()?;
-        if let BlockSource::Slab(class) | BlockSource::Class(class) = block.source {
-            let kept = &mut self.kept.lock()?[class];
-            if kept.len() < MOST {
-                kept.push(block.pointer);
-                return Ok(());
-            }
+        if let BlockSource::Slab(class) | BlockSource::Class(class) = block.source
+            && self.kept[class].push(block.pointer)
+        {
+            return Ok(());
         }
         // SAFETY: the caller's promise; its source records where it came from.
         unsafe { self.give_back(raw, block.pointer, block.source, block.bytes) }
@@ -234,16 +248,14 @@ impl FreeList {
     /// Frees kept blocks, small ones to UMF.
     pub(super) fn empty(&self) -> Result<&ffi::UsmPool> {
         let raw = self.raw.get()?;
-        for class in 0..CLASSES {
+        for (class, kept) in self.kept.iter().enumerate() {
             let source = BlockSource::for_size(size_of_class(class));
-            loop {
-                let Some(pointer) = self.kept.lock()?[class].pop() else { break };
+            while let Some(pointer) = kept.pop() {
                 // SAFETY: it was put, and kept blocks have the source and the size of their class.
-                let given = unsafe { self.give_back(raw, pointer, source, 0) };
-                if given.is_err() {
-                    self.kept.lock()?[class].push(pointer); // for another attempt
-                    return given.map(|()| raw);
-                }
+                unsafe { self.give_back(raw, pointer, source, 0) }.inspect_err(|_| {
+                    // For another attempt. Without an empty slot, the block is leaked.
+                    kept.push(pointer);
+                })?;
             }
         }
         Ok(raw)
@@ -272,6 +284,33 @@ mod tests {
         assert_eq!(BlockSource::for_size(LARGE), BlockSource::Class(CLASSES - 1));
         assert_eq!(size_of_class(CLASSES - 1), LARGE);
         assert_eq!(BlockSource::for_size(LARGE + 1), BlockSource::Exact);
+    }
+
+    #[test]
+    fn a_kept_block_has_one_owner_at_a_time() {
+        let kept = Kept::default();
+        assert_eq!(kept.pop(), None);
+        let owned: [AtomicBool; MOST] = Default::default();
+        for block in 1..=MOST {
+            assert!(kept.push(block));
+        }
+        assert!(!kept.push(MOST + 1), "all slots are full");
+        std::thread::scope(|scope| {
+            for _ in 0..2 * MOST {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let Some(block) = kept.pop() else { continue };
+                        assert!(!owned[block - 1].swap(true, Ordering::AcqRel), "two owners of {block}");
+                        owned[block - 1].store(false, Ordering::Release);
+                        // Other threads may fill one slot and empty another meanwhile.
+                        while !kept.push(block) {}
+                    }
+                });
+            }
+        });
+        let mut left: Vec<usize> = std::iter::from_fn(|| kept.pop()).collect();
+        left.sort_unstable();
+        assert_eq!(left, Vec::from_iter(1..=MOST), "no block is lost");
     }
 
     proptest! {

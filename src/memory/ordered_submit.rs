@@ -23,6 +23,13 @@ pub(crate) struct Log {
     pub(super) views: Views,
 }
 
+impl Log {
+    /// The log of memory whose first user must wait for `event`.
+    pub(super) fn after(event: Option<Event>) -> Self {
+        Self { access: AccessLog::after(event), shared_on: SmallVec::new(), views: Views::default() }
+    }
+}
+
 impl Tracked for Event {
     fn in_order_queue(&self) -> Option<usize> {
         Self::in_order_queue(self).map(Queue::id)
