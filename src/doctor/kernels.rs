@@ -2,6 +2,7 @@
 //! not.
 
 use super::installation::{INSTALL, reinstall};
+use super::opencl::cpu_driver;
 use super::probe::{Asker, Change, Probe, ended};
 use super::report::{Finding, Topic};
 use super::subprocess::Outcome;
@@ -211,8 +212,15 @@ fn temporary(system: &System, reason: &str, works: impl Fn(&[Change<'_>]) -> boo
 
 /// A variable of the runtime or of a driver without which the kernel works.
 fn culprit(system: &System, works: impl Fn(&[Change<'_>]) -> bool) -> Option<String> {
+    let driver = cpu_driver(system);
     let mut names = system.variables.keys().filter(|name| variables::of_runtime(name));
-    names.find(|name| works(&[Change::Unset(name)])).cloned()
+    names
+        .find(|name| match &driver {
+            // The trial is a copy of this process, in which usmq adds no driver any more.
+            Some(driver) if *name == "OCL_ICD_FILENAMES" => works(&[Change::Set(name, driver)]),
+            _ => works(&[Change::Unset(name)]),
+        })
+        .cloned()
 }
 
 /// The part of a log after its first error, shortened, because a log may have hundreds of lines.
@@ -270,6 +278,20 @@ mod tests {
         assert_eq!((found.len(), found[0].state), (1, State::Note));
         assert!(found[0].what.contains("ran on opencl:cpu:0\n'cstddef' was not found"), "{found:?}");
         assert!(found[0].fix.as_ref().unwrap().contains("apt-get install -y g++"));
+    }
+
+    #[test]
+    fn the_variable_that_names_an_unsuitable_driver_is_the_culprit() {
+        let system = FakeSystem::new()
+            .file("/env/lib/libsycl.so.9", "loaded")
+            .file("/env/lib/libintelocl.so", "")
+            .variable("SYCL_UR_TRACE", "-1")
+            .variable("OCL_ICD_FILENAMES", "/usr/lib/libpocl.so");
+        let with_intel = |changes: &[Change<'_>]| matches!(changes, [Change::Set("OCL_ICD_FILENAMES", driver)] if *driver == "/env/lib/libintelocl.so");
+        assert_eq!(culprit(&system, with_intel).as_deref(), Some("OCL_ICD_FILENAMES"));
+        assert_eq!(culprit(&system, |_| false), None);
+        let traced = |changes: &[Change<'_>]| matches!(changes, [Change::Unset("SYCL_UR_TRACE")]);
+        assert_eq!(culprit(&system, traced).as_deref(), Some("SYCL_UR_TRACE"));
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(super) fn findings(
 }
 
 /// The driver that usmq adds if `OCL_ICD_FILENAMES` is not set.
-fn cpu_driver(system: &System) -> Option<String> {
+pub(super) fn cpu_driver(system: &System) -> Option<String> {
     let path = system.runtime_folder()?.join("libintelocl.so");
     system.exists(&path).then(|| path.display().to_string())
 }
