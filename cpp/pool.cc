@@ -32,7 +32,7 @@ umf_result_t initialize(const void *params, void **provider) {
 
 umf_result_t finalize(void *) { return UMF_RESULT_SUCCESS; }
 
-// Null if the limit or the runtime cannot provide the memory.
+// Null if the limit or the runtime cannot provide the memory. Zero bytes have an address and do not count.
 void *ask(const UsmSource &source, std::size_t size, std::size_t alignment) noexcept {
   if (!source.budget.take(size)) {
     return nullptr;
@@ -40,7 +40,8 @@ void *ask(const UsmSource &source, std::size_t size, std::size_t alignment) noex
   void *pointer = nullptr;
   try {
     USMQ_FAULT_POINT("sycl::aligned_alloc");
-    pointer = sycl::aligned_alloc(std::max(alignment, kAlignment), size, source.device, source.context, source.kind);
+    pointer = sycl::aligned_alloc(std::max(alignment, kAlignment), std::max<std::size_t>(size, 1), source.device,
+                                  source.context, source.kind);
   } catch (...) {
   }
   if (pointer == nullptr) {
@@ -161,7 +162,7 @@ bool UsmBudget::take(std::uint64_t bytes) const noexcept {
   auto before = taken.load();
   do {
     const auto most = limit.load();
-    if (before > most || bytes > most - before) {
+    if (bytes > 0 && (before > most || bytes > most - before)) {
       return false;
     }
   } while (!taken.compare_exchange_weak(before, before + bytes));
@@ -246,11 +247,11 @@ void pool_trim(const UsmPool &pool) {
 }
 
 std::size_t block_alloc(const UsmPool &pool, std::size_t bytes) noexcept {
-  return reinterpret_cast<std::size_t>(ask(pool.source, std::max<std::size_t>(bytes, 1), kAlignment));
+  return reinterpret_cast<std::size_t>(ask(pool.source, bytes, kAlignment));
 }
 
 void block_free(const UsmPool &pool, std::size_t pointer, std::size_t bytes) noexcept {
-  put_unused(pool.source, reinterpret_cast<void *>(pointer), std::max<std::size_t>(bytes, 1));
+  put_unused(pool.source, reinterpret_cast<void *>(pointer), bytes);
 }
 
 } // namespace usmq

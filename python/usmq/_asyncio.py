@@ -34,6 +34,6 @@ async def wait(event: Event) -> None:
             if not ended.done():  # a cancelled wait
                 ended.set_result(None)
 
-        event.add_done_callback(end)
+        event._wake(end)
         await ended
     event.wait()

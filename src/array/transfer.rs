@@ -166,7 +166,7 @@ impl Array {
     /// An error inside a capture: the host cannot read what a replay computes later.
     pub(super) fn refuse_read(&self) -> Result<()> {
         let call = spelled(
-            "a read by the host (to_numpy, tolist, item, repr)",
+            "a read by the host (to_numpy, tolist, item, pickle)",
             "a read by the host (to_vec, to_bytes, copy_to_slice, Display)",
         );
         refuse(|| format!("{call} of {self}"))

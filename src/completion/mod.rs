@@ -1,18 +1,19 @@
-//! The completion service: two threads that finish the work that is due after commands, so that destructors
-//! and waits do not have to.
+//! The completion service: threads that finish the work that is due after commands, so that destructors and waits do
+//! not have to.
 //!
 //! The *signal thread* polls work in flight ([`watch`]) and acts immediately where other work depends on it:
 //! it signals the proxy events between contexts. It does not take the GIL, free runtime memory or call
 //! foreign code. The *release thread* runs deleters, frees and callbacks ([`release`]), which may block.
-//! Work that must make progress never waits for the release thread. Both threads start with the first work
-//! and sleep while no work is in flight.
+//! Work that must make progress never waits for the release thread. The *wake thread* wakes tasks that await an event
+//! ([`wake`]). Each thread starts with its first work and sleeps while no work is in flight.
 
 mod release;
 mod signal;
+mod worker;
 
 #[cfg(feature = "python")]
 pub(crate) use release::close;
-pub(crate) use release::{call_back, release, release_foreign};
+pub(crate) use release::{call_back, release, release_foreign, wake};
 pub(crate) use signal::{Progress, Watched, watch};
 
 use std::time::Duration;

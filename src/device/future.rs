@@ -2,7 +2,7 @@
 
 use super::Event;
 use super::event::Assistance;
-use crate::completion::{Progress, Watched, call_back, watch};
+use crate::completion::{Progress, Watched, call_back, wake, watch};
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::fmt;
@@ -42,10 +42,23 @@ impl Event {
         if self.is_complete() {
             return call_back(callback);
         }
+        self.call_later(callback, false);
+    }
+
+    /// As [`Event::on_complete`], for a short callback that wakes a task: no other callback and no release delays it.
+    pub(crate) fn wake_on_complete(&self, waker: impl FnOnce() + Send + 'static) {
+        if self.is_complete() {
+            return wake(waker);
+        }
+        self.call_later(waker, true);
+    }
+
+    fn call_later(&self, callback: impl FnOnce() + Send + 'static, wakes: bool) {
         self.queue().flush();
         watch(Box::new(Callback {
             event: self.clone(),
-            callback: Box::new(callback),
+            callback: Some(Box::new(callback)),
+            wakes,
             assistance: Assistance::new(),
             unknown_since: None,
         }));
@@ -54,7 +67,10 @@ impl Event {
 
 struct Callback {
     event: Event,
-    callback: Box<dyn FnOnce() + Send>,
+    /// Taken when it is called.
+    callback: Option<Box<dyn FnOnce() + Send>>,
+    /// Whether it wakes a task.
+    wakes: bool,
     assistance: Assistance,
     /// When the runtime failed to report the state, if it has failed ever since.
     unknown_since: Option<Instant>,
@@ -62,24 +78,25 @@ struct Callback {
 
 impl Watched for Callback {
     fn poll(&mut self) -> Progress {
-        match self.event.done() {
-            Ok(true) => Progress::Complete,
+        let over = match self.event.done() {
+            Ok(true) => true,
             Ok(false) => {
                 self.unknown_since = None;
                 self.assistance.offer(&self.event);
-                Progress::None
+                false
             }
-            Err(_) => {
-                let since = self.unknown_since.get_or_insert_with(Instant::now);
-                Progress::complete_if(since.elapsed() > PATIENCE)
-            }
+            Err(_) => self.unknown_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE,
+        };
+        if over && self.wakes {
+            self.callback.take().into_iter().for_each(wake);
         }
+        Progress::complete_if(over)
     }
 
     fn finish(self: Box<Self>) {
         let Self { event, callback, .. } = *self;
         drop(event);
-        call_back(callback);
+        callback.into_iter().for_each(call_back);
     }
 }
 
@@ -164,7 +181,7 @@ impl Future for EventFuture {
         let shared = this.shared.get_or_insert_with(|| {
             let shared = Arc::new(Shared::default());
             let end = shared.clone();
-            this.event.on_complete(move || end.end());
+            this.event.wake_on_complete(move || end.end());
             shared
         });
         match shared.is_over_or_wakes(context.waker()) {

@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Pools of default contexts live as long as the process, so their blocks need not count references; others
 /// are freed with their last queue and block.
@@ -31,6 +32,9 @@ const ROUNDS: usize = 100;
 
 /// How many recent blocks one allocation checks for one of its own queue.
 const RECENT: usize = 16;
+
+/// After this time without an allocation, blocks that wait for their last use are freed when that is complete.
+const QUIET: Duration = Duration::from_millis(50);
 
 /// The blocks that may serve an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,15 +85,12 @@ impl WaitingList {
     /// In a forked child the block is leaked, as all memory of the parent's devices is.
     fn push(&self, block: Waiting) {
         let Ok(mut blocks) = self.blocks.lock() else { return };
-        // Otherwise the blocks of a pool wait for its next allocation.
-        let watched = (!block.pool.is_process_lifetime() || !block.unseen.is_empty())
-            && !self.watched.swap(true, Ordering::AcqRel);
-        let pool = watched.then(|| block.pool.clone());
+        let pool = (!self.watched.swap(true, Ordering::AcqRel)).then(|| block.pool.clone());
         blocks.push_back(block);
         self.count.store(blocks.len(), Ordering::Relaxed);
         drop(blocks);
         if let Some(pool) = pool {
-            watch(Box::new(Reaper(pool)));
+            watch(Box::new(Reaper::new(pool)));
         }
     }
 
@@ -114,8 +115,9 @@ impl WaitingList {
         block
     }
 
-    /// Whether one of the oldest blocks may be free. Makes no call of the runtime under the lock.
-    fn any_is_due(&self) -> bool {
+    /// Whether one of the oldest blocks was used by another library, or may be free if `also_own`. Makes no call of the
+    /// runtime under the lock.
+    fn any_is_due(&self, also_own: bool) -> bool {
         let Ok(blocks) = self.blocks.lock() else { return false };
         let oldest: SmallVec<[(SmallVec<[Event; 4]>, bool); AT_ONCE]> = blocks
             .iter()
@@ -123,24 +125,51 @@ impl WaitingList {
             .map(|block| (block.pending.clone(), block.unseen.is_empty()))
             .collect();
         drop(blocks);
-        oldest.iter().any(|(pending, seen)| !seen || pending.iter().all(Event::is_complete))
+        oldest.iter().any(|(pending, seen)| !seen || (also_own && pending.iter().all(Event::is_complete)))
     }
 }
 
-/// Frees waiting blocks of a pool that is not process-lifetime, or that another library has used.
-struct Reaper(Interned<Pool>);
+/// Frees waiting blocks of a pool without another call of usmq: those of a process-lifetime pool once it has been
+/// [`QUIET`], since until then its next allocations reuse them.
+struct Reaper {
+    pool: Interned<Pool>,
+    /// The allocations of the device so far, and since when it has made no other.
+    allocations: u64,
+    since: Instant,
+}
+
+impl Reaper {
+    fn new(pool: Interned<Pool>) -> Self {
+        Self { allocations: pool.budget.allocations(), pool, since: Instant::now() }
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        let allocations = self.pool.budget.allocations();
+        if allocations != self.allocations {
+            (self.allocations, self.since) = (allocations, Instant::now());
+        }
+        self.since.elapsed() >= QUIET
+    }
+}
 
 impl Watched for Reaper {
     fn poll(&mut self) -> Progress {
-        Progress::complete_if(self.0.waiting.len() == 0 || self.0.waiting.any_is_due())
+        let also_own = !self.pool.is_process_lifetime() || self.is_quiet();
+        let waiting = &self.pool.waiting;
+        Progress::complete_if(waiting.len() == 0 || waiting.any_is_due(also_own))
+    }
+
+    fn first_poll(&self) -> Duration {
+        if self.pool.is_process_lifetime() { QUIET } else { Duration::ZERO }
     }
 
     fn finish(self: Box<Self>) {
-        self.0.reap(usize::MAX);
-        self.0.waiting.watched.store(false, Ordering::Release);
+        let pool = self.pool;
+        pool.reap(usize::MAX);
+        pool.waiting.watched.store(false, Ordering::Release);
         // A block that was put meanwhile may have found this reaper still active.
-        if self.0.waiting.len() > 0 && !self.0.waiting.watched.swap(true, Ordering::AcqRel) {
-            watch(self);
+        if pool.waiting.len() > 0 && !pool.waiting.watched.swap(true, Ordering::AcqRel) {
+            watch(Box::new(Self::new(pool)));
         }
     }
 }
@@ -307,10 +336,10 @@ impl Pool {
         block.ok_or_else(|| self.out_of_memory(bytes))
     }
 
-    /// Whether the request fits the limit beside what arrays hold.
+    /// Whether the request fits the limit beside what arrays hold. Zero bytes always do.
     fn fits(&self, bytes: usize) -> bool {
         let limit = self.budget.limit();
-        limit == budget::NONE || self.budget.used().saturating_add(bytes as u64) <= limit
+        bytes == 0 || limit == budget::NONE || self.budget.used().saturating_add(bytes as u64) <= limit
     }
 
     /// Returns complete and unused blocks to the runtime.

@@ -97,7 +97,13 @@ impl Graph {
         self.done.get(py).map(|graph| &**graph).ok_or_else(|| {
             let state = match &*self.state.lock() {
                 State::Over => "its capture was discarded by an exception; capture again",
-                _ => "it is complete only after its with block ends",
+                State::Open(_) => {
+                    let call = "a use of the graph".to_owned();
+                    let found = "its with block has not ended".to_owned();
+                    return crate::Error::Capture { call, found, fix: "move it behind the block".to_owned() }
+                        .into();
+                }
+                State::New(_) => "it records in a with block",
             };
             PyValueError::new_err(format!("the graph has no commands: {state}"))
         })

@@ -1,12 +1,14 @@
-//! The capture of a Python context (thread or asyncio task): the value of a `contextvars.ContextVar`.
+//! The capture of a thread or asyncio task: the value of a `contextvars.ContextVar`. Tasks and threads that copy the context
+//! get the value, but not the capture.
 
 use crate::capture::Capture;
 use crate::device::recording::{self, Entered};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyWeakrefMethods, PyWeakrefReference};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ThreadId;
 
 /// The number of open captures of all contexts: without one, no call looks for a capture.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
@@ -47,12 +49,47 @@ pub(super) fn enter(py: Python<'_>) -> Option<Entered> {
 fn current(py: Python<'_>) -> Option<Capture> {
     let (_, get) = variable(py).ok()?;
     let value = get.bind(py).call0().ok()?.cast_into::<Value>().ok()?;
-    Some(value.get().0.clone())
+    let Value { capture, opener } = value.get();
+    opener.is_current(py).then(|| capture.clone())
 }
 
 /// The value of the variable.
 #[pyclass(module = "usmq._core", frozen)]
-struct Value(Capture);
+struct Value {
+    capture: Capture,
+    opener: Opener,
+}
+
+/// The thread that opened a capture, and its task, if it was one of asyncio.
+struct Opener {
+    thread: ThreadId,
+    /// A weak reference, since the task owns the context with the capture.
+    task: Option<Py<PyWeakrefReference>>,
+}
+
+impl Opener {
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let task = current_task(py).map(|task| PyWeakrefReference::new(&task)).transpose()?;
+        Ok(Self { thread: std::thread::current().id(), task: task.map(Bound::unbind) })
+    }
+
+    fn is_current(&self, py: Python<'_>) -> bool {
+        if self.thread != std::thread::current().id() {
+            return false;
+        }
+        // A thread that opens a capture outside of tasks records its tasks, too.
+        let Some(task) = &self.task else { return true };
+        let (opener, current) = (task.bind(py).upgrade(), current_task(py));
+        opener.zip(current).is_some_and(|(opener, current)| opener.is(&current))
+    }
+}
+
+/// The task of asyncio that runs in this thread.
+fn current_task(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
+    let asyncio = py.import("sys").ok()?.getattr("modules").ok()?.get_item("asyncio").ok()?;
+    // Without a running loop this is an error.
+    asyncio.call_method0("current_task").ok().filter(|task| !task.is_none())
+}
 
 /// A capture that is the current one of the context that opened it.
 pub(super) struct Opened {
@@ -63,7 +100,7 @@ pub(super) struct Opened {
 impl Opened {
     pub(super) fn new(py: Python<'_>, capture: Capture) -> PyResult<Self> {
         let (variable, _) = variable(py)?;
-        let value = Bound::new(py, Value(capture.clone()))?;
+        let value = Bound::new(py, Value { capture: capture.clone(), opener: Opener::new(py)? })?;
         let token = variable.bind(py).call_method1(pyo3::intern!(py, "set"), (value,))?.unbind();
         OPEN.fetch_add(1, Ordering::Relaxed);
         Ok(Self { capture, token })

@@ -294,6 +294,20 @@ fn call_back(function: &Bound<'_, PyAny>, event: &Bound<'_, Event>) {
     }
 }
 
+/// A call of `function` with the event, from a thread of usmq.
+fn later(function: &Bound<'_, PyAny>, event: &Bound<'_, Event>) -> impl FnOnce() + Send + 'static {
+    // Without the interpreter the objects are leaked.
+    let objects = ManuallyDrop::new((function.clone().unbind(), event.clone().unbind()));
+    move || {
+        Python::try_attach(|py| {
+            let (function, event) = ManuallyDrop::into_inner(objects);
+            call_back(function.bind(py), event.bind(py));
+            function.drop_ref(py);
+            event.drop_ref(py);
+        });
+    }
+}
+
 #[pymethods]
 impl Event {
     /// Block until the command is complete.
@@ -362,22 +376,15 @@ impl Event {
             call_back(function, slf);
             return Ok(());
         }
-        let (event, function) = (slf.clone().unbind(), function.clone().unbind());
-        detach(py, || {
-            let command = event.get().0.clone();
-            let mut objects = Some((function, event));
-            command.on_complete(move || {
-                // Without the interpreter the objects are leaked.
-                let Some(objects) = objects.take().map(ManuallyDrop::new) else { return };
-                Python::try_attach(|py| {
-                    let (function, event) = ManuallyDrop::into_inner(objects);
-                    call_back(function.bind(py), event.bind(py));
-                    function.drop_ref(py);
-                    event.drop_ref(py);
-                });
-            });
-        });
+        let (command, called) = (slf.get().0.clone(), later(function, slf));
+        detach(py, || command.on_complete(called));
         Ok(())
+    }
+
+    /// As ``add_done_callback``, for a function that wakes a task: others do not delay it.
+    fn _wake(slf: &Bound<'_, Self>, function: &Bound<'_, PyAny>) {
+        let (command, called) = (slf.get().0.clone(), later(function, slf));
+        detach(slf.py(), || command.wake_on_complete(called));
     }
 
     /// Waits in asyncio for the end of the command, and raises its errors as ``wait`` does. The event loop

@@ -519,6 +519,55 @@ def test_each_thread_and_task_captures_for_itself(add: usmq.Elementwise) -> None
     assert targets[0].tolist() == [21.0] * 4
 
 
+def test_tasks_and_threads_that_a_block_starts_work_directly(add: usmq.Elementwise) -> None:
+    x = usmq.ones(4, "f4")
+    inside, child, thread, later = (usmq.zeros(4, "f4") for _ in range(4))
+
+    async def main() -> usmq.Graph:
+        async def beside(target: usmq.Array) -> list[float]:
+            add(x, target)
+            await asyncio.sleep(0)
+            return target.tolist()  # a read by the host, which a capture refuses
+
+        with usmq.capture() as graph:
+            add(x, inside)
+            assert await asyncio.create_task(beside(child)) == [1.0] * 4
+            await asyncio.to_thread(add, x, thread)
+            kept = asyncio.create_task(beside(later))
+            await asyncio.sleep(0)
+        assert await kept == x.tolist()
+        return graph
+
+    graph = asyncio.run(main())
+    assert graph.explain().startswith("graph of 1 command")
+    assert thread.tolist() == x.tolist()
+    assert inside.tolist() == [0] * len(inside)
+    graph.replay().wait()
+    assert inside.tolist() == x.tolist()
+
+
+def test_a_thread_records_the_tasks_that_it_runs(add: usmq.Elementwise) -> None:
+    x, y = usmq.ones(4, "f4"), usmq.zeros(4, "f4")
+
+    async def main() -> None:
+        add(x, y)
+
+    with usmq.capture() as graph:
+        asyncio.run(main())
+    graph.replay().wait()
+    assert y.tolist() == x.tolist()
+
+
+def test_a_graph_is_not_used_inside_its_own_block(add: usmq.Elementwise) -> None:
+    x, y = usmq.ones(4, "f4"), usmq.zeros(4, "f4")
+    with usmq.capture() as graph:
+        add(x, y)
+        with pytest.raises(usmq.CaptureError, match="its with block has not ended; move it behind"):
+            graph.replay()
+    graph.replay().wait()
+    assert y.tolist() == x.tolist()
+
+
 @pytest.mark.usefixtures("setting")
 def test_threads_replay_one_graph(add: usmq.Elementwise) -> None:
     x, y = usmq.ones(64, "f4"), usmq.zeros(64, "f4")

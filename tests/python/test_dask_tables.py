@@ -534,3 +534,51 @@ def test_joins_and_sorts_go_through_dask_dataframe(client):
     joined = LogicalTable.from_dask(logical.to_dask().merge(others.to_dask(), on="k"))
     expected = table.join(names, "k").sort_by("v").to_pylist()
     assert joined.to_arrow().sort_by("v").to_pylist() == expected
+    coded = names.set_column(1, "name", names["name"].dictionary_encode())
+    back = LogicalTable.from_dask(LogicalTable.from_arrow(coded, 2).to_dask())
+    assert back.to_arrow().to_pylist() == names.to_pylist()
+
+
+class NotPickled:
+    def __reduce__(self):
+        raise TypeError("not to be pickled")
+
+
+def test_a_step_that_was_not_submitted_fails_at_each_use(client):
+    logical = LogicalTable.from_arrow(numbers(100), 2)
+    mapped = logical.map_partitions(doubled, NotPickled(), schema=logical.schema)
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            len(mapped)
+    assert "planned" in mapped.explain()
+
+
+def test_columns_of_an_expression_may_have_the_names_of_operands(client):
+    table = pa.table({"a": [1, 2, 3], "b": [3, 2, 1], "n": [1, 1, 1], "\u00fcn": [1, 2, 3]})
+    logical = LogicalTable.from_arrow(table, 2)
+    assert logical.filter("a[i] > b[i]").to_arrow().to_pylist() == table[2:].to_pylist()
+    assert len(logical.filter("a[i] >= limit", limit=np.int64(2))) == 2
+    for name in ("n", "\u00fcn"):
+        with pytest.raises(ValueError, match=f"{name!r} cannot name a column in an expression"):
+            logical.filter(f"{name}[i] > 1")
+
+
+def test_wrong_arguments_are_refused_with_the_reason(client):
+    logical = LogicalTable.from_arrow(numbers(100), 2)
+    for names in ([], "k"):
+        with pytest.raises(ValueError, match="select takes a list of one or more names"):
+            logical.select(names)
+    with pytest.raises(TypeError, match="the name of a column is a str, not 0"):
+        logical[0]
+    with pytest.raises(TypeError, match="an expression is a str such as"):
+        logical.filter(pc.field("k") > 1)
+    with pytest.raises(TypeError, match=r"aggregate takes pairs such as .* not 'v'"):
+        logical.group_by("k").aggregate(("v", "sum"))
+    with pytest.raises(TypeError, match=r"from_dask takes a dask.dataframe, not LogicalTable"):
+        LogicalTable.from_dask(logical)
+    with pytest.raises(TypeError, match="a LogicalColumn is a handle of the client"):
+        logical.map_partitions(doubled, logical["k"])
+    with pytest.raises(ValueError, match="device_memory_limit must be 0 or more, not -5"):
+        LocalUsmCluster(device_memory_limit=-5)
+    with pytest.raises(TypeError, match="devices are selectors such as 'opencl:0'"):
+        LocalUsmCluster([usmq.current_queue().device])

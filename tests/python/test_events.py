@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 
+import numpy as np
 import pytest
 import usmq
 
@@ -153,6 +154,32 @@ def test_awaiting_lets_other_tasks_run(spin, x):
     result, ticked = asyncio.run(main())
     assert result is None
     assert ticked > 5
+
+
+class SlowOwner(np.ndarray):
+    """A view whose destructor takes seconds, without the GIL."""
+
+    def __del__(self):
+        if self.base is not None:
+            time.sleep(2)
+
+
+@pytest.mark.parametrize("slow", ["destructor", "callback"])
+def test_awaiting_does_not_wait_for_destructors_and_callbacks_of_others(spin, x, slow):
+    if slow == "destructor":
+        owned = usmq.asarray(np.zeros(4, "u4").view(SlowOwner), copy=False)
+        spin(1, owned, SHORT)
+        del owned
+    else:
+        spin(1, usmq.zeros(1, "u4"), SHORT).add_done_callback(lambda _event: time.sleep(2))
+    time.sleep(0.1)
+
+    async def main():
+        begun = time.monotonic()
+        await spin(1, x, LONG // 10)
+        return time.monotonic() - begun
+
+    assert asyncio.run(main()) < 1
 
 
 def test_events_are_awaitables_of_asyncio(spin, x):

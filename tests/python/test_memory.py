@@ -135,6 +135,27 @@ def test_trim_frees_unused_memory(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_memory_dropped_in_flight_is_returned_without_another_call(
+    kind: str,
+    queue: usmq.Queue,
+    busy: Callable[[usmq.Queue], usmq.Event],
+    eventually: Callable[[Callable[[], bool]], bool],
+) -> None:
+    # Other libraries of the process may need it, and usmq may not be called again.
+    before = number("reserved", kind)
+    arrays = [usmq.empty(8 * MIB, "u1", usm_type=kind) for _ in range(12)]
+    done = busy(queue)
+    for array in arrays:
+        array.fill(1)
+    del arrays, array
+    assert not done.done()
+    assert number("reserved", kind) >= before + 96 * MIB
+    done.wait()
+    # The pool keeps four free blocks of a size.
+    assert eventually(lambda: number("reserved", kind) <= before + 33 * MIB)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_exceeding_a_limit_is_a_recoverable_error_with_sizes(kind: str) -> None:
     limit = number("reserved", kind) + 8 * MIB
     usmq.set_memory_limit(limit, usm_type=kind)

@@ -50,3 +50,24 @@ def test_a_limit_that_fits_the_request_suffices(
 ) -> None:
     done = run_python(CODE, str(limit), str(size), kind, check=False)
     assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+def test_empty_arrays_fit_every_limit(run_python: Run, kind: str) -> None:
+    code = """
+import sys
+import usmq
+kind = sys.argv[1]
+usmq.set_memory_limit(100, usm_type=kind)
+x = usmq.empty(100, "u1", usm_type=kind)
+for limit in (100, 50, 0):
+    usmq.set_memory_limit(limit, usm_type=kind)
+    empty = [usmq.empty(0, "u1", usm_type=kind) for _ in range(3)]
+    empty += [usmq.zeros((0, 5), usm_type=kind), x[:0].copy()]
+    assert all(array.size == 0 and array.usm_type == kind for array in empty)
+    del empty
+assert usmq.memory_stats()[kind]["reserved"] == 100
+print("well")
+"""
+    done = run_python(code, kind, check=False)
+    assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dpnp
+import pyarrow as pa
 import pytest
 import usmq
 from test_suai import address
@@ -46,3 +47,28 @@ def test_our_own_empty_array_round_trips_with_its_usm_kind(kind: str) -> None:
     x = usmq.zeros(24, "i4", usm_type=kind)[7:7]
     back = usmq.asarray(dpnp.asarray(x), copy=False)
     assert (back.usm_type, back.ptr) == (kind, x.ptr)
+
+
+@pytest.mark.parametrize("kind", ["shared", "host"])
+@pytest.mark.parametrize(
+    "form",
+    ["int32", "string", "large_string", "binary", "list", "map", "dictionary", "struct", "runs"],
+)
+def test_an_arrow_table_without_rows_is_imported_in_the_requested_usm(form: str, kind: str) -> None:
+    types = {
+        "int32": pa.int32(),
+        "string": pa.string(),
+        "large_string": pa.large_string(),
+        "binary": pa.binary(),
+        "list": pa.list_(pa.int32()),
+        "map": pa.map_(pa.string(), pa.int8()),
+        "dictionary": pa.dictionary(pa.int8(), pa.string()),
+        "struct": pa.struct([("s", pa.string())]),
+        "runs": pa.run_end_encoded(pa.int32(), pa.string()),
+    }
+    empty = pa.Table.from_batches([], pa.schema([("c", types[form])]))
+    table = usmq.from_arrow(empty, usm_type=kind)
+    assert pa.table(table.host_view()).schema == empty.schema
+    assert table.to_arrow().num_rows == 0
+    if form == "string":
+        assert table["c"].offsets().usm_type == kind

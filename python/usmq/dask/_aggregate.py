@@ -57,7 +57,11 @@ class Aggregation:
         for name in keys:
             if not _is_key(given := field(schema, name).type):
                 raise TypeError(f"cannot group by column {name!r} of type {given}")
-        pairs = [_pair(schema, *entry) for entry in wanted]
+        pairs = []
+        for entry in wanted:
+            if isinstance(entry, str) or len(entry) != 2:
+                raise TypeError(f"aggregate takes pairs such as ('delay', 'mean'), not {entry!r}")
+            pairs.append(_pair(schema, *entry))
         names = [*keys, *(_name(*pair) for pair in pairs)]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"two columns of the result would be called {sorted(twice)[0]!r}")
@@ -123,6 +127,8 @@ class Aggregation:
 
 def field(schema: Any, name: str) -> Any:
     """Return the field of this name; there must be exactly one."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a column is a str, not {name!r}")
     found = schema.get_all_field_indices(name)
     if len(found) == 1:
         return schema.field(found[0])

@@ -50,6 +50,11 @@ class Assignment:
             least = 0 if name == "n_workers" else 1
             if number is not None and number < least:
                 raise ValueError(f"{name} must be {least} or more, not {number}")
+        for device in (
+            () if devices is None or isinstance(devices, str) else (devices := list(devices))
+        ):
+            if not isinstance(device, str):
+                raise TypeError(f"devices are selectors such as 'opencl:0', not {device!r}")
         self._selectors = chosen([devices] if isinstance(devices, str) else devices)
         each = parts if sub_devices else 1
         self._parts = [(sub_devices, part) for part in range(each)] if sub_devices else [None]
@@ -63,6 +68,10 @@ class Assignment:
             target = int(0.6 * self.memory_limit) if self.memory_limit else 2**62
             # Parse here, so that a wrong value is reported before any worker starts.
             limit = parse_bytes(device_memory_limit)
+            if limit < 0:
+                raise ValueError(
+                    f"device_memory_limit must be 0 or more, not {device_memory_limit}"
+                )
             self.data = (DeviceSpill, {"device_limit": limit, "target": target})
 
     def environment(self, turn: int, given: Mapping[str, str] | None = None) -> dict[str, str]:

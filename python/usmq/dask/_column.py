@@ -186,6 +186,10 @@ class LogicalColumn:
                 continue
             if name == "x":
                 raise ValueError("'x' names this column; choose another name")
+            if name in _expression.RESERVED:
+                raise ValueError(
+                    f"{name!r} has another meaning in expressions; choose another name"
+                )
             if other.npartitions != self.npartitions:
                 raise ValueError(
                     f"{name} has {other.npartitions} partitions, and this column has "

@@ -28,9 +28,11 @@ SPELLINGS = {
 }
 # The types of numbers from Python.
 NUMBERS: dict[type, str] = {bool: "bool", int: "long", float: "double"}
-# Names that the kernels use.
+# Names that kernels use: the row, the number of rows, the operands of a reduction, results.
 RESERVED = {"i", "n", "a", "b", "result_", "known_"}
-WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+# Those that only reductions use.
+OPERANDS = {"a", "b"}
+WORD = re.compile(r"[^\W\d]\w*")
 
 
 def storage(given: Any) -> str:
@@ -55,6 +57,13 @@ def storage(given: Any) -> str:
     return code
 
 
+def words_of(text: Any) -> set[str]:
+    """Return the names in an expression."""
+    if not isinstance(text, str):
+        raise TypeError(f"an expression is a str such as 'x[i] > 1', not {text!r}")
+    return set(WORD.findall(text))
+
+
 @dataclass(frozen=True)
 class Expression:
     """An expression, the columns it reads, and the numbers it uses."""
@@ -66,10 +75,17 @@ class Expression:
 
     @classmethod
     def of(
-        cls, text: str, columns: Mapping[str, tuple[int, str, Any]], numbers: Mapping[str, Any]
+        cls,
+        text: str,
+        columns: Mapping[str, tuple[int, str, Any]],
+        numbers: Mapping[str, Any],
     ) -> Expression:
         """Check the names; ``columns`` has the table's position, the column and its Arrow type."""
-        words = set(WORD.findall(text))
+        words = words_of(text)
+        numbers = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in numbers.items()
+        }
         for name, value in numbers.items():
             if type(value) not in NUMBERS:
                 raise TypeError(f"{name} must be a number, not {type(value).__name__}")
@@ -77,8 +93,6 @@ class Expression:
                 raise ValueError(f"{name!r} cannot name a number; another name is needed")
             if name not in words:
                 raise ValueError(f"{name!r} does not occur in the expression {text!r}")
-        if taken := RESERVED & set(columns):
-            raise ValueError(f"the column name {taken.pop()!r} has a meaning here; select others")
         used = {name: entry for name, entry in columns.items() if name in words}
         if not used:
             named = ", ".join(columns) or "none"
@@ -91,8 +105,15 @@ class Expression:
     @classmethod
     def of_schema(cls, text: str, schema: Any, numbers: Mapping[str, Any]) -> Expression:
         """Check an expression that names the columns of one table."""
-        words = set(WORD.findall(text))
-        named = [name for name in dict.fromkeys(schema.names) if name in words]
+        words = words_of(text) & set(schema.names)
+        # Without a reduction, a and b may name columns.
+        taken = {name for name in words if name in RESERVED - OPERANDS or not name.isascii()}
+        if words and words <= taken:
+            raise ValueError(
+                f"{sorted(words)[0]!r} cannot name a column in an expression: names are ASCII, i "
+                "is the row, and n the number of rows; rename the column by map_partitions"
+            )
+        named = [name for name in dict.fromkeys(schema.names) if name in words - taken]
         columns = {name: (0, name, field(schema, name).type) for name in named}
         return cls.of(text, columns, numbers)
 

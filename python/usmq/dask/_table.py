@@ -149,10 +149,9 @@ class LogicalTable:
     @property
     def _partitions(self) -> list[Future[Any]]:
         if self._make is not None:
-            make, self._make = self._make, None
-            self._futures = list(make())
+            self._futures = list(self._make())
             # The futures keep what they need; the plan keeps its text.
-            self._inputs = ()
+            self._make, self._inputs = None, ()
         return self._futures
 
     def start(self) -> LogicalTable:
@@ -230,7 +229,11 @@ class LogicalTable:
         ------
         KeyError
             A name matches no column, or more than one.
+        ValueError
+            There is no name; a table has at least one column.
         """
+        if isinstance(names, str) or not names:
+            raise ValueError(f"select takes a list of one or more names, not {names!r}")
         schema = pa.schema(
             [field(self.schema, name) for name in names], metadata=self.schema.metadata
         )
@@ -318,11 +321,19 @@ class LogicalTable:
     def from_dask(cls, frame: Any, *, client: Client | None = None) -> LogicalTable:
         """Compute a ``dask.dataframe`` on the workers, and copy each partition to a device.
 
-        The index is dropped. The schema is that of the frame's types in pandas.
+        The index is dropped. The schema is that of the frame's types in pandas; categories become
+        text.
         """
+        if not hasattr(frame, "to_delayed"):
+            raise TypeError(f"from_dask takes a dask.dataframe, not {type(frame).__name__}")
         client = client or default_client()
         empty = pa.Table.from_pandas(frame._meta, preserve_index=False).schema
-        schema = empty.remove_metadata()
+        # The categories of a frame without rows have no type.
+        unknown = pa.dictionary(pa.int8(), pa.null())
+        fields = [
+            given.with_type(pa.string()) if given.type == unknown else given for given in empty
+        ]
+        schema = pa.schema(fields)
         count = frame.npartitions
 
         def make() -> list[Future[Any]]:
@@ -426,10 +437,14 @@ class LogicalTable:
         return pa.concat_tables(parts).replace_schema_metadata(parts[0].schema.metadata)
 
     def _check_arguments(self, args: Any) -> None:
-        if any(isinstance(arg, LogicalTable) for arg in args):
-            raise TypeError(
-                "a LogicalTable is a handle of the client; pass futures of its partitions"
-            )
+        from usmq.dask._column import LogicalColumn
+
+        for arg in args:
+            if isinstance(arg, (LogicalTable, LogicalColumn)):
+                kind = type(arg).__name__
+                raise TypeError(
+                    f"a {kind} is a handle of the client; pass futures of its partitions"
+                )
 
     def _each(
         self,

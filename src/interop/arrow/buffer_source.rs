@@ -49,6 +49,9 @@ pub(super) trait BufferSource {
     /// The queue of the created columns.
     fn queue(&self) -> &Queue;
 
+    /// The USM kind of buffers that the producer may omit.
+    fn kind(&self) -> UsmKind;
+
     /// Whether buffers are copied, so that values outside a slice can be skipped.
     const COPIES: bool;
 
@@ -169,6 +172,10 @@ impl BufferSource for HostSource {
         &self.queue
     }
 
+    fn kind(&self) -> UsmKind {
+        self.kind
+    }
+
     fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {
         self.joined(&[(pointer, bytes)])
     }
@@ -224,6 +231,10 @@ impl BufferSource for SystemSource {
 
     fn queue(&self) -> &Queue {
         self.host.queue()
+    }
+
+    fn kind(&self) -> UsmKind {
+        self.host.kind()
     }
 
     fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {
@@ -303,6 +314,10 @@ impl BufferSource for UsmSource {
 
     fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    fn kind(&self) -> UsmKind {
+        UsmKind::Device
     }
 
     fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {

@@ -61,9 +61,14 @@ impl Column {
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
     pub fn empty(field: &Arc<Field>, queue: &Queue) -> Result<Self> {
+        Self::empty_of(field, UsmKind::Device, queue)
+    }
+
+    /// As [`Column::empty`], in USM of this kind.
+    pub(super) fn empty_of(field: &Arc<Field>, kind: UsmKind, queue: &Queue) -> Result<Self> {
         let buffer = |part: &Part| match part {
             Part::Offsets(width) => {
-                let zero = Array::uninit([*width], DType::U8, UsmKind::Device, queue)?;
+                let zero = Array::uninit([*width], DType::U8, kind, queue)?;
                 zero.fill_bytes(&[0])?;
                 Ok(Buffer::Held(zero.as_readonly()))
             }
@@ -73,8 +78,8 @@ impl Column {
         if field.layout == super::layout::Layout::Views {
             buffers.push(Buffer::Absent);
         }
-        let children = field.children().iter().map(|field| Self::empty(field, queue));
-        let dictionary = field.dictionary.as_ref().map(|field| Self::empty(field, queue));
+        let children = field.children().iter().map(|field| Self::empty_of(field, kind, queue));
+        let dictionary = field.dictionary.as_ref().map(|field| Self::empty_of(field, kind, queue));
         Ok(Self::from_node(Node {
             field: field.clone(),
             length: 0,

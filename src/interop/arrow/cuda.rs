@@ -81,6 +81,10 @@ impl BufferSource for CudaSource {
         &self.queue
     }
 
+    fn kind(&self) -> UsmKind {
+        self.kind
+    }
+
     fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {
         Ok(Buffer::Held(self.array(pointer, bytes, self.kind)?.as_readonly()))
     }

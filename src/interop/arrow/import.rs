@@ -458,8 +458,7 @@ fn child_length(field: &Field, checked: &Checked<'_>) -> usize {
 
 /// The single offset of an array without values, which its producer may have omitted.
 fn zeros<S: BufferSource>(width: usize, source: &S) -> Result<Buffer> {
-    let zeros =
-        crate::array::Array::uninit([width], crate::array::DType::U8, UsmKind::Device, source.queue())?;
+    let zeros = crate::array::Array::uninit([width], crate::array::DType::U8, source.kind(), source.queue())?;
     zeros.fill_bytes(&[0])?;
     Ok(Buffer::Held(zeros.as_readonly()))
 }

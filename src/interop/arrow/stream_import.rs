@@ -13,7 +13,7 @@ use super::schema::Field;
 use super::stream_export;
 use super::table::Table;
 use super::validate::in_batch;
-use crate::device::Queue;
+use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::manager::current_queue;
 use std::ffi::{CStr, c_char, c_int};
@@ -354,7 +354,8 @@ impl ColumnOrTable {
     fn from_columns(field: Arc<Field>, mut columns: Vec<Column>, placed: ImportOptions<'_>) -> Result<Self> {
         if columns.is_empty() {
             let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
-            columns.push(Column::empty(&placed.field(&field)?, &queue)?);
+            let kind = placed.kind.unwrap_or(UsmKind::Device);
+            columns.push(Column::empty_of(&placed.field(&field)?, kind, &queue)?);
         }
         let field = columns[0].field().clone();
         let several = columns.len() > 1;
