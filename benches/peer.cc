@@ -154,8 +154,8 @@ private:
   decltype(&clReleaseEvent) release_ = opencl<decltype(&clReleaseEvent)>("clReleaseEvent");
 };
 
-// Reuses blocks of each power of two, counts as usmq's statistics do, and lets several owners share a block. It does not
-// know which commands use a block.
+// Reuses blocks of each power of two, counts as usmq's statistics do, and lets several owners share a block. It does
+// not know which commands use a block.
 class Pool {
 public:
   explicit Pool(const sycl::queue &queue) : queue_(queue) {}
