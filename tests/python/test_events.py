@@ -171,7 +171,8 @@ def test_awaiting_does_not_wait_for_destructors_and_callbacks_of_others(spin, x,
         spin(1, owned, SHORT)
         del owned
     else:
-        spin(1, usmq.zeros(1, "u4"), SHORT).add_done_callback(lambda _event: time.sleep(2))
+        event = spin(1, usmq.zeros(1, "u4"), LONG // 10)
+        event.add_done_callback(lambda _event: time.sleep(2))
     time.sleep(0.1)
 
     async def main():
