@@ -37,7 +37,8 @@ pub(super) struct FreeList {
     umf: Umf,
 }
 
-/// The free blocks of one size class: their addresses, and zeros. Whoever takes an address out of a slot owns the block.
+/// The addresses of the free blocks of one size class; an empty slot is 0. A thread owns a block once it has taken the
+/// address from its slot.
 #[derive(Default)]
 struct Kept([AtomicUsize; MOST]);
 

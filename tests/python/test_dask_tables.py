@@ -558,6 +558,11 @@ def test_columns_of_an_expression_may_have_the_names_of_operands(client):
     logical = LogicalTable.from_arrow(table, 2)
     assert logical.filter("a[i] > b[i]").to_arrow().to_pylist() == table[2:].to_pylist()
     assert len(logical.filter("a[i] >= limit", limit=np.int64(2))) == 2
+    with pytest.raises(ValueError, match="'\u00fc' cannot name a number"):
+        logical.filter("a[i] > \u00fc", **{"\u00fc": 1})
+    for name in ("a", "\u00fc"):
+        with pytest.raises(ValueError, match=f"{name!r} cannot name a column"):
+            logical["b"].elementwise(f"x[i] + {name}[i]", **{name: logical["b"]})
     for name in ("n", "\u00fcn"):
         with pytest.raises(ValueError, match=f"{name!r} cannot name a column in an expression"):
             logical.filter(f"{name}[i] > 1")

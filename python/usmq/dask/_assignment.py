@@ -50,12 +50,11 @@ class Assignment:
             least = 0 if name == "n_workers" else 1
             if number is not None and number < least:
                 raise ValueError(f"{name} must be {least} or more, not {number}")
-        for device in (
-            () if devices is None or isinstance(devices, str) else (devices := list(devices))
-        ):
+        wanted = [devices] if isinstance(devices, str) else list(devices or ())
+        for device in wanted:
             if not isinstance(device, str):
                 raise TypeError(f"devices are selectors such as 'opencl:0', not {device!r}")
-        self._selectors = chosen([devices] if isinstance(devices, str) else devices)
+        self._selectors = chosen(None if devices is None else wanted)
         each = parts if sub_devices else 1
         self._parts = [(sub_devices, part) for part in range(each)] if sub_devices else [None]
         self.count = len(self._selectors) * each if n_workers is None else n_workers

@@ -186,10 +186,8 @@ class LogicalColumn:
                 continue
             if name == "x":
                 raise ValueError("'x' names this column; choose another name")
-            if name in _expression.RESERVED:
-                raise ValueError(
-                    f"{name!r} has another meaning in expressions; choose another name"
-                )
+            if not _expression.is_free(name):
+                raise ValueError(f"{name!r} cannot name a column; another name is needed")
             if other.npartitions != self.npartitions:
                 raise ValueError(
                     f"{name} has {other.npartitions} partitions, and this column has "

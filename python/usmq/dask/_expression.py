@@ -64,6 +64,11 @@ def words_of(text: Any) -> set[str]:
     return set(WORD.findall(text))
 
 
+def is_free(name: str) -> bool:
+    """Return whether a caller may give this name to a number or a column."""
+    return name.isascii() and name.isidentifier() and name not in RESERVED
+
+
 @dataclass(frozen=True)
 class Expression:
     """An expression, the columns it reads, and the numbers it uses."""
@@ -75,10 +80,7 @@ class Expression:
 
     @classmethod
     def of(
-        cls,
-        text: str,
-        columns: Mapping[str, tuple[int, str, Any]],
-        numbers: Mapping[str, Any],
+        cls, text: str, columns: Mapping[str, tuple[int, str, Any]], numbers: Mapping[str, Any]
     ) -> Expression:
         """Check the names; ``columns`` has the table's position, the column and its Arrow type."""
         words = words_of(text)
@@ -89,7 +91,7 @@ class Expression:
         for name, value in numbers.items():
             if type(value) not in NUMBERS:
                 raise TypeError(f"{name} must be a number, not {type(value).__name__}")
-            if not WORD.fullmatch(name) or name in columns or name in RESERVED:
+            if not is_free(name) or name in columns:
                 raise ValueError(f"{name!r} cannot name a number; another name is needed")
             if name not in words:
                 raise ValueError(f"{name!r} does not occur in the expression {text!r}")

@@ -230,7 +230,7 @@ class LogicalTable:
         KeyError
             A name matches no column, or more than one.
         ValueError
-            There is no name; a table has at least one column.
+            ``names`` is empty, or a str.
         """
         if isinstance(names, str) or not names:
             raise ValueError(f"select takes a list of one or more names, not {names!r}")
@@ -321,17 +321,19 @@ class LogicalTable:
     def from_dask(cls, frame: Any, *, client: Client | None = None) -> LogicalTable:
         """Compute a ``dask.dataframe`` on the workers, and copy each partition to a device.
 
-        The index is dropped. The schema is that of the frame's types in pandas; categories become
-        text.
+        The index is dropped. The schema is that of the frame's types in pandas. Categories become
+        text if the frame does not know their values before it is computed, as after `to_dask`.
         """
         if not hasattr(frame, "to_delayed"):
             raise TypeError(f"from_dask takes a dask.dataframe, not {type(frame).__name__}")
         client = client or default_client()
         empty = pa.Table.from_pandas(frame._meta, preserve_index=False).schema
         # The categories of a frame without rows have no type.
-        unknown = pa.dictionary(pa.int8(), pa.null())
         fields = [
-            given.with_type(pa.string()) if given.type == unknown else given for given in empty
+            given.with_type(pa.string())
+            if pa.types.is_dictionary(given.type) and pa.types.is_null(given.type.value_type)
+            else given
+            for given in empty
         ]
         schema = pa.schema(fields)
         count = frame.npartitions
