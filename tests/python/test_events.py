@@ -10,7 +10,6 @@ import threading
 import time
 import weakref
 
-import numpy as np
 import pytest
 import usmq
 
@@ -156,24 +155,36 @@ def test_awaiting_lets_other_tasks_run(spin, x):
     assert ticked > 5
 
 
-class SlowOwner(np.ndarray):
-    """A view whose destructor takes seconds, without the GIL."""
+class SlowOwner:
+    """A producer of USM whose destructor takes seconds, without the GIL."""
+
+    def __init__(self, destroyed_by):
+        self.destroyed_by = destroyed_by
+        self.array = usmq.zeros(4, "u4", queue="opencl:cpu")
+        self.__sycl_usm_array_interface__ = self.array.__sycl_usm_array_interface__
 
     def __del__(self):
-        if self.base is not None:
-            time.sleep(2)
+        self.destroyed_by.append(threading.current_thread())
+        time.sleep(2)
 
 
 @pytest.mark.parametrize("slow", ["destructor", "callback"])
 def test_awaiting_does_not_wait_for_destructors_and_callbacks_of_others(spin, x, slow):
+    busy = []
     if slow == "destructor":
-        owned = usmq.asarray(np.zeros(4, "u4").view(SlowOwner), copy=False)
-        spin(1, owned, SHORT)
+        owned = usmq.asarray(SlowOwner(busy), copy=False)
+        spin(1, owned, LONG // 2)
         del owned
     else:
-        event = spin(1, usmq.zeros(1, "u4"), LONG // 10)
-        event.add_done_callback(lambda _event: time.sleep(2))
-    time.sleep(0.1)
+        event = spin(1, usmq.zeros(1, "u4", queue="opencl:cpu"), LONG // 10)
+
+        def callback(_event):
+            busy.append(threading.current_thread())
+            time.sleep(2)
+
+        event.add_done_callback(callback)
+    assert until(lambda: busy)
+    assert busy != [threading.current_thread()]
 
     async def main():
         begun = time.monotonic()
