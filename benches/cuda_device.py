@@ -15,7 +15,7 @@ import usmq
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cuda"))
 import peer
 
-SIZES = [int(size) for size in sys.argv[1:]] or [1 << 30, 64 << 20, 8 << 20, 1 << 20, 64 << 10]
+SIZES = [int(size) for size in sys.argv[1:]] or [1 << bits for bits in (30, 26, 23, 20, 16, 10)]
 ROUNDS = 9
 TARGET = 0.9
 
@@ -57,7 +57,8 @@ def measure(size: int) -> None:
         usmq.asarray(memory, usm_type="host").wait()
 
     def to_cuda() -> None:
-        peer.Stream.after(usmq.asarray(host, device="cuda:0")).wait()
+        stream.follow(usmq.asarray(host, device="cuda:0").__cuda_array_interface__["stream"])
+        stream.wait()
 
     for name, calls in (
         ("CUDA to host USM", [driver_in, to_usm]),

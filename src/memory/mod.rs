@@ -22,7 +22,9 @@ pub(crate) use attached::{Attached, OWN_RANGE, attach};
 pub(crate) use budget::limit;
 pub(crate) use deferred_drop::{ForeignOwner, drop_after};
 pub use history::{LiveAllocation, live_allocations, record_allocations};
-pub(crate) use ordered_submit::{Logged, after_writes, ordered, ordered_across, ordered_all, ordered_as_one};
+pub(crate) use ordered_submit::{
+    Logged, after_writes, ordered, ordered_across, ordered_all, ordered_as_one, ordered_or_complete,
+};
 pub use parse_size::parse_size;
 pub(crate) use recording::{Node, Recording, Used, is_capturing, refuse};
 pub(crate) use stats::held;

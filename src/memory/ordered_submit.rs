@@ -52,6 +52,24 @@ pub(crate) trait Logged: Any + Send + Sync {
     fn check(&self) -> Result<()>;
 }
 
+/// The result of a submission.
+trait Submitted {
+    /// The event to record; `None` if the command was complete on return.
+    fn event(&self) -> Option<&Event>;
+}
+
+impl Submitted for Event {
+    fn event(&self) -> Option<&Event> {
+        Some(self)
+    }
+}
+
+impl Submitted for Option<Event> {
+    fn event(&self) -> Option<&Event> {
+        self.as_ref()
+    }
+}
+
 /// Calls `submit` with the events that the command must wait for, and records the event it returns.
 ///
 /// Holds the logs of all operands meanwhile, in the order of their addresses: two threads that submit work on
@@ -83,6 +101,16 @@ pub(crate) fn ordered_across<M: Logged>(
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
     run(queue, None, queue.in_order(), operands, submit)
+}
+
+/// As [`ordered_across`], for a `submit` that returns `None` if its work is complete. Not for captures, which refuse such
+/// work before.
+pub(crate) fn ordered_or_complete<M: Logged>(
+    queue: &Queue,
+    operands: &[(&Arc<M>, Access)],
+    submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Option<Event>>,
+) -> Result<Option<Event>> {
+    submit_now(queue, None, queue.in_order(), operands, submit)
 }
 
 /// As [`ordered_all`], for a `submit` whose commands are on several queues, or on `queue` alone if `is_alone`. It ends
@@ -152,11 +180,25 @@ fn run<M: Logged>(
     operands: &[(&Arc<M>, Access)],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
+    match recording::current() {
+        None => submit_now(queue, own, orders_itself, operands, submit),
+        Some(recording) => {
+            checks::submits();
+            operands.iter().try_for_each(|(allocation, _)| allocation.check())?;
+            record(&recording, own, operands, submit)
+        }
+    }
+}
+
+fn submit_now<M: Logged, S: Submitted>(
+    queue: &Queue,
+    own: Option<usize>,
+    orders_itself: bool,
+    operands: &[(&Arc<M>, Access)],
+    submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<S>,
+) -> Result<S> {
     checks::submits();
     operands.iter().try_for_each(|(allocation, _)| allocation.check())?;
-    if let Some(recording) = recording::current() {
-        return record(&recording, own, operands, submit);
-    }
     let mut uses: SmallVec<[(&ForkMutex<Log>, Access); 6]> = SmallVec::new();
     for (allocation, access) in operands {
         allocation.each_log(&mut |log| uses.push((log, *access)));
@@ -185,7 +227,7 @@ fn run<M: Logged>(
         wait_for.push(other.barrier(&[])?);
     }
     let mut sent = Vec::new();
-    let event = submit(&wait_for, &mut sent).inspect_err(|_| {
+    let submitted = submit(&wait_for, &mut sent).inspect_err(|_| {
         // Submitted commands still use the operands. Recorded as reads, they delay writers and releases, but
         // not readers, to which a half-written array is useless anyway.
         for event in &sent {
@@ -196,11 +238,13 @@ fn run<M: Logged>(
             let _ = followed_on(&unseen, &sent);
         }
     })?;
-    for (log, access) in &mut logs {
-        log.access.record(*access, event.clone());
+    if let Some(event) = submitted.event() {
+        for (log, access) in &mut logs {
+            log.access.record(*access, event.clone());
+        }
+        followed_on(&unseen, std::slice::from_ref(event))?;
     }
-    followed_on(&unseen, std::slice::from_ref(&event))?;
-    Ok(event)
+    Ok(submitted)
 }
 
 /// Makes later work on these queues follow the events.

@@ -1,12 +1,14 @@
 """A second CUDA library: memory, streams and events through the driver API alone."""
 
 import ctypes
+import threading
 from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
 import numpy as np
 
 _driver = ctypes.CDLL("libcuda.so.1")
+_thread = threading.local()
 _HOST_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p)
 
 
@@ -15,13 +17,23 @@ def _call(name: str, *arguments: Any) -> None:
     assert code == 0, f"{name}: {code}"
 
 
-def _context() -> c_void_p:
-    """Make the primary context current, as every library over the CUDA runtime does."""
+def _enter_context() -> None:
+    """Make the primary context current in this thread, as libraries over the CUDA runtime do."""
+    if getattr(_thread, "has_context", False):
+        return
     context = c_void_p()
     _call("cuInit", c_uint(0))
     _call("cuDevicePrimaryCtxRetain", byref(context), c_int(0))
     _call("cuCtxPushCurrent_v2", context)
-    return context
+    _thread.has_context = True
+
+
+def _event(stream: c_void_p) -> c_void_p:
+    """Return a new event that completes after the work of a stream so far."""
+    event = c_void_p()
+    _call("cuEventCreate", byref(event), c_uint(2))
+    _call("cuEventRecord", event, stream)
+    return event
 
 
 class Stream:
@@ -29,7 +41,7 @@ class Stream:
 
     def __init__(self, number: int | None = None) -> None:
         self.handle = c_void_p(number)
-        _context()
+        _enter_context()
         if number is None:
             _call("cuStreamCreate", byref(self.handle), c_uint(1))
         self._functions: list[Any] = []
@@ -42,15 +54,12 @@ class Stream:
 
     def event(self) -> c_void_p:
         """Return a new event that completes after the work so far."""
-        event = c_void_p()
-        _call("cuEventCreate", byref(event), c_uint(2))
-        _call("cuEventRecord", event, self.handle)
-        return event
+        return _event(self.handle)
 
     def follow(self, stream: int) -> None:
         """Wait for the work of another stream, as a consumer of an interface does."""
-        other = Stream(stream)
-        event = other.event()
+        _enter_context()
+        event = _event(c_void_p(stream))
         _call("cuStreamWaitEvent", self.handle, event, c_uint(0))
         _call("cuEventDestroy_v2", event)
 

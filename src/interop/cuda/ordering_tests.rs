@@ -3,11 +3,11 @@
 use super::array::CudaArray;
 use super::driver::Driver;
 use super::mock_driver::CONTEXT;
-use super::tests::{MIB, bench, numbers, until};
+use super::tests::{MIB, another_queue, bench, numbers, until};
 use crate::array::Array;
 use crate::device::{UserEvent, UsmKind};
 use crate::manager::current_queue;
-use crate::memory::{Access, ordered};
+use crate::memory::{Access, after_writes, ordered};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -87,6 +87,36 @@ fn a_full_device_waits_for_pending_frees_then_reports_an_error() {
     let error = CudaArray::copied(&usm, &bench.device).unwrap_err();
     assert!(matches!(error, crate::Error::Allocation { .. }), "{error}");
     drop(second);
+}
+
+/// Nothing is left for the signal thread then.
+#[test]
+fn a_small_transfer_is_usually_complete_on_return() {
+    let bench = bench();
+    let queue = another_queue();
+    let stream = bench.driver.new_stream(CONTEXT).unwrap();
+    let (cuda, ..) = bench.foreign(&numbers(MIB), Some(stream));
+    until("no transfer is complete on return", || {
+        let usm = cuda.to_queue(&queue, UsmKind::Host).unwrap();
+        let pending = after_writes(&queue, &[(usm.allocation(), Access::Read)]).unwrap();
+        assert_eq!(usm.to_bytes().unwrap(), numbers(MIB));
+        pending.is_none()
+    });
+}
+
+#[test]
+fn a_small_transfer_does_not_wait_for_its_producer() {
+    let bench = bench();
+    let queue = another_queue();
+    let stream = bench.driver.new_stream(CONTEXT).unwrap();
+    let (cuda, ..) = bench.foreign(&numbers(MIB), Some(stream));
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    bench.driver.submit(stream, move || _ = held.recv());
+    let usm = cuda.to_queue(&queue, UsmKind::Host).unwrap();
+    let pending = after_writes(&queue, &[(usm.allocation(), Access::Read)]).unwrap();
+    assert!(!pending.unwrap().done().unwrap());
+    drop(hold);
+    assert_eq!(usm.to_bytes().unwrap(), numbers(MIB));
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl Drop for DropProbe {
 }
 
 /// Whose errors no other test gets.
-fn another_queue() -> Queue {
+pub(super) fn another_queue() -> Queue {
     let queue = current_queue().unwrap();
     Queue::create(queue.context(), queue.device(), Default::default()).unwrap()
 }

@@ -10,10 +10,20 @@ use super::transfer_stream::TransferStream;
 use crate::completion::watch;
 use crate::device::{DeviceType, Event, Queue, UserEvent, UsmKind};
 use crate::error::{Error, Result};
-use crate::memory::{Access, Allocation, Attached, ForeignOwner, OWN_RANGE, attach, ordered_across, refuse};
+use crate::memory::{
+    Access, Allocation, Attached, ForeignOwner, OWN_RANGE, attach, ordered_or_complete, refuse,
+};
 use crate::runtime::interrupt::uninterruptible;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// A transfer of at most this many bytes, and the command before it, are usually complete within [`BRIEF`]. To wait for
+/// them takes less time than to submit a barrier after the transfer and to wake the signal thread.
+const SMALL: usize = 1 << 20;
+const BRIEF: Duration = Duration::from_micros(50);
+
+/// How long to poll for a transfer that the caller must wait for anyway.
+const PATIENCE: Duration = Duration::from_millis(2);
 
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +80,11 @@ impl Drop for Registered {
 }
 
 /// Starts a transfer of `bytes` between the CUDA device and `usm`, an address inside `memory`, which is registered. Records
-/// it in the log of `memory` and on the stream of `remote`. Returns immediately if `queue` has events for it
-/// ([`UserEvent`]), else at its end. After an error nothing uses the memory any more.
+/// it in the log of `memory` and on the stream of `remote`; without a stream, the caller must wait for its end. After an
+/// error nothing uses the memory any more.
+///
+/// Waits at most twice [`BRIEF`], or [`PATIENCE`] without a stream, if `queue` has events for the transfer ([`UserEvent`]),
+/// else to its end.
 pub(super) fn start(
     direction: Direction,
     remote: Remote,
@@ -84,17 +97,32 @@ pub(super) fn start(
     device.drain_failed()?;
     let stream = device.take_stream()?;
     let access = if direction == Direction::ToUsm { Access::Write } else { Access::Read };
+    let brief = match remote.stream {
+        None => Some(PATIENCE),
+        Some(_) => (bytes <= SMALL).then_some(BRIEF),
+    };
     let mut unused = Some((stream, remote));
-    let started = ordered_across(queue, &[(memory, access)], |after, sent| {
-        let user_event = UserEvent::new(queue)?;
-        let waits = after.iter().any(|event| !event.is_complete());
+    let mut unneeded = None;
+    let started = ordered_or_complete(queue, &[(memory, access)], |after, sent| {
+        let waits = !are_complete(after, brief.is_some());
+        let brief = brief.filter(|_| !waits);
+        let mut user_event = if brief.is_some() { None } else { UserEvent::new(queue)? };
         if waits && user_event.is_none() {
             wait_for(after);
         }
         let Some((stream, remote)) = unused.take() else { return Err(Error::interop("started twice")) };
         let transfer = Transfer { device: &device, stream: &stream, remote: &remote, usm, bytes };
         let waits = waits && user_event.is_some();
-        let last = match transfer.submit(direction, waits) {
+        let submitted = transfer.submit(direction, waits).and_then(|last| {
+            if brief.is_some_and(|time| !within(time, || stream.end.is_set())) {
+                user_event = UserEvent::new(queue)?;
+            }
+            if user_event.is_none() && !stream.end.is_set() {
+                last.wait()?;
+            }
+            Ok(last)
+        });
+        let last = match submitted {
             Ok(last) => last,
             Err(error) => {
                 // The copy may have been submitted, and must not begin before its sources are complete.
@@ -106,9 +134,9 @@ pub(super) fn start(
             }
         };
         let Some((user_event, event)) = user_event else {
-            last.wait()?;
             device.return_stream(stream);
-            return queue.barrier(&[]);
+            unneeded = remote.keep;
+            return Ok(None);
         };
         after.iter().for_each(|event| event.queue().flush());
         watch(Box::new(InFlight {
@@ -128,12 +156,39 @@ pub(super) fn start(
         }));
         sent.push(event.clone());
         // A wait for the queue also waits for the transfer.
-        queue.barrier(&[event])
+        queue.barrier(&[event]).map(Some)
     });
     if let Some((stream, _)) = unused {
         device.return_stream(stream);
     }
     started.map(drop)
+}
+
+/// Whether the commands are complete, or are within [`BRIEF`] if `may_poll`.
+fn are_complete(events: &[Event], may_poll: bool) -> bool {
+    let are_complete = || events.iter().all(Event::is_complete);
+    if are_complete() {
+        return true;
+    }
+    if !may_poll {
+        return false;
+    }
+    events.iter().for_each(|event| event.queue().flush());
+    within(BRIEF, are_complete)
+}
+
+/// Polls on the calling thread. False if it takes longer.
+fn within(time: Duration, done: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        if done() {
+            return true;
+        }
+        if begun.elapsed() > time {
+            return false;
+        }
+        std::hint::spin_loop();
+    }
 }
 
 /// Errors of the commands are for their own waiters.
