@@ -56,6 +56,20 @@ macro_rules! dtypes {
         impl DType {
             /// Every type.
             pub const ALL: [Self; ROWS.len()] = [$(Self::$dtype,)*];
+
+            fn of_name(text: &str) -> Option<Self> {
+                match text {
+                    $($name => Some(Self::$dtype),)*
+                    _ => None,
+                }
+            }
+
+            fn of_short_name(text: &str) -> Option<Self> {
+                match text {
+                    $($short => Some(Self::$dtype),)*
+                    _ => None,
+                }
+            }
         }
 
         /// In the order of the enum.
@@ -169,11 +183,10 @@ impl DType {
     pub fn parse(text: &str) -> Result<Self> {
         let bare = text.strip_prefix(['<', '=', '|']).unwrap_or(text);
         // One byte has no byte order.
-        let byte = text.strip_prefix('>').unwrap_or(bare);
-        let is_named = |row: &Row| {
-            row.name == text || row.short_name == bare || (row.itemsize == 1 && row.short_name == byte)
-        };
-        Self::find(is_named)
+        let of_byte = || Self::of_short_name(text.strip_prefix('>')?).filter(|dtype| dtype.itemsize() == 1);
+        Self::of_short_name(bare)
+            .or_else(|| Self::of_name(text))
+            .or_else(of_byte)
             .or(match text {
                 "?" => Some(Self::Bool),
                 "float" => Some(Self::F64),

@@ -4,7 +4,7 @@
 //! total size in bytes fits in `isize`, so address arithmetic on it cannot overflow.
 
 use crate::error::{Error, Result};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 pub(crate) type Shape = SmallVec<[usize; 4]>;
 pub(crate) type Strides = SmallVec<[isize; 4]>;
@@ -62,13 +62,14 @@ impl Layout {
             bytes = bytes.checked_mul((*extent).max(1)).ok_or_else(too_large)?;
         }
         isize::try_from(bytes).map_err(|_| too_large())?;
-        let mut strides: Strides = smallvec![0; shape.len()];
-        let mut step = 1isize;
-        for axis in (0..shape.len()).rev() {
-            strides[axis] = step;
-            step *= shape[axis].max(1) as isize;
+        let mut strides = Strides::new();
+        let mut step = 1;
+        for extent in shape.iter().rev() {
+            strides.push(step);
+            step *= (*extent).max(1) as isize;
         }
-        Ok(Self { shape: Shape::from_slice(shape), strides, offset: 0 })
+        strides.reverse();
+        Ok(Self { shape: shape.iter().copied().collect(), strides, offset: 0 })
     }
 
     /// A foreign view. `None` for strides means C-contiguous. The caller checks [`extent`](Self::extent)

@@ -112,6 +112,9 @@ impl<E: Tracked> AccessLog<E> {
 
     /// All events that may still use the memory, for its release.
     pub(crate) fn pending(&self) -> SmallVec<[E; 4]> {
+        if self.write.is_none() && self.reads().next().is_none() {
+            return SmallVec::new();
+        }
         let mut pending = SmallVec::new();
         let add = |event: &E| {
             if !event.is_complete() {

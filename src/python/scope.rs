@@ -11,15 +11,19 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The scope variable of one manager. The value is an immutable tuple of [`Open`], innermost last: Python
 /// copies contexts, and a scope that one context leaves stays open in the others.
-pub(super) struct ScopeVar {
-    variable: Py<PyAny>,
-    /// The variable's method, looked up once.
+#[derive(Clone)]
+pub(super) struct ScopeVar(Arc<Methods>);
+
+/// The methods of the variable, looked up once.
+struct Methods {
     get: Py<PyAny>,
+    set: Py<PyAny>,
+    reset: Py<PyAny>,
 }
 
 /// A scope that was entered.
@@ -52,20 +56,17 @@ impl ScopeVar {
         let kwargs = PyDict::new(py);
         kwargs.set_item("default", PyTuple::empty(py))?;
         let variable = class.call((name,), Some(&kwargs))?;
-        Ok(Self { get: variable.getattr("get")?.unbind(), variable: variable.unbind() })
-    }
-
-    fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self { variable: self.variable.clone_ref(py), get: self.get.clone_ref(py) }
+        let method = |name: &str| Ok::<_, PyErr>(variable.getattr(name)?.unbind());
+        Ok(Self(Arc::new(Methods { get: method("get")?, set: method("set")?, reset: method("reset")? })))
     }
 
     fn opened<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        Ok(self.get.bind(py).call0()?.cast_into()?)
+        Ok(self.0.get.bind(py).call0()?.cast_into()?)
     }
 
     fn set<'py>(&self, value: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
         let py = value.py();
-        self.variable.bind(py).call_method1(pyo3::intern!(py, "set"), (value,))
+        self.0.set.bind(py).call1((value,))
     }
 
     /// The innermost scope with a queue, if any.
@@ -104,8 +105,12 @@ impl ScopeVar {
         let owner = owner.map(|owner| owner.clone().unbind());
         let below = AtomicUsize::new(opened.len());
         let scope = Bound::new(py, Open { queue, owner, below, token: OnceLock::new() })?;
-        let all: Vec<_> = opened.iter().chain(std::iter::once(scope.clone().into_any())).collect();
-        let token = self.set(&PyTuple::new(py, all)?)?;
+        let all = if opened.is_empty() {
+            PyTuple::new(py, [&scope])?
+        } else {
+            PyTuple::new(py, opened.iter().chain([scope.clone().into_any()]).collect::<Vec<_>>())?
+        };
+        let token = self.set(&all)?;
         // The scope is new, so this sets its first token.
         let _ = scope.get().token.set(token.unbind());
         Ok(scope)
@@ -130,8 +135,7 @@ impl ScopeVar {
         };
         if below != MOVED {
             // Restores the earlier value; works only in the context of the token, and once.
-            let reset = self.variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (token,));
-            reset.map_err(|_| not_open())?;
+            self.0.reset.bind(py).call1((token,)).map_err(|_| not_open())?;
         }
         others.map_or(Ok(()), |others| self.set(&others).map(drop))
     }
@@ -323,7 +327,7 @@ impl UseQueue {
                 _ => drop(crate::Selector::parse(text)?),
             }
         }
-        Ok(Self { scope: scope.clone_ref(py), target: found, queue, manager })
+        Ok(Self { scope: scope.clone(), target: found, queue, manager })
     }
 
     /// The queue of the target; None for a scope that changes nothing.
@@ -519,7 +523,7 @@ impl QueueManager {
     /// Make a queue this manager's current one inside a ``with`` block, or in each call of a decorated
     /// function; None changes nothing.
     fn use_queue(&self, py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<UseQueue> {
-        let own = Self { manager: self.manager.clone(), scope: self.scope.clone_ref(py) };
+        let own = Self { manager: self.manager.clone(), scope: self.scope.clone() };
         UseQueue::new(py, &self.scope, target, Some(own))
     }
 
