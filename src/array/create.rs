@@ -24,6 +24,19 @@ impl Array {
         Ok(Self::from_parts(allocation, layout, dtype, queue.clone(), false))
     }
 
+    /// As [`Array::uninit`], if a pool has kept such memory: never blocks, and calls no runtime.
+    #[cfg_attr(not(feature = "python"), expect(dead_code, reason = "only Python has a lock to keep"))]
+    pub(crate) fn uninit_kept(
+        shape: impl IntoShape,
+        dtype: DType,
+        kind: UsmKind,
+        queue: &Queue,
+    ) -> Result<Option<Self>> {
+        let layout = Layout::contiguous(shape.into_shape().as_ref(), dtype.itemsize())?;
+        let kept = Allocation::kept(layout.size() * dtype.itemsize(), kind, queue);
+        Ok(kept.map(|allocation| Self::from_parts(allocation, layout, dtype, queue.clone(), false)))
+    }
+
     /// An uninitialised array in device memory on the current queue.
     ///
     /// # Errors

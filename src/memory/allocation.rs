@@ -150,11 +150,23 @@ impl Allocation {
         Self::with(bytes, kind, queue, Reuse::InOrder)
     }
 
+    /// As [`Allocation::new`], if a pool has kept such memory: never blocks, and calls no runtime.
+    pub(crate) fn kept(bytes: usize, kind: UsmKind, queue: &Queue) -> Option<Arc<Self>> {
+        let pool = Pool::known(queue, kind)?;
+        let block = pool.allocate_kept(bytes)?;
+        Some(Self::ours(bytes, pool, block, None))
+    }
+
     fn with(bytes: usize, kind: UsmKind, queue: &Queue, reuse: Reuse) -> Result<Arc<Self>> {
         let pool = Pool::for_request(queue, kind, bytes)?;
         let (block, last_use) = pool.allocate(bytes, queue, reuse)?;
-        let (pointer, log) = (block.pointer(), LogOf::Own(ForkMutex::new(Log::after(last_use))));
-        Ok(Self::made((pointer, bytes), kind.into(), AllocationOwner::Ours { pool, block }, log))
+        Ok(Self::ours(bytes, pool, block, last_use))
+    }
+
+    fn ours(bytes: usize, pool: Interned<Pool>, block: Block, last_use: Option<Event>) -> Arc<Self> {
+        let (pointer, kind) = (block.pointer(), pool.kind.into());
+        let log = LogOf::Own(ForkMutex::new(Log::after(last_use)));
+        Self::made((pointer, bytes), kind, AllocationOwner::Ours { pool, block }, log)
     }
 
     fn made(

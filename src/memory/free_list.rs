@@ -169,13 +169,23 @@ impl FreeList {
         if self.keeps { BlockSource::for_size(bytes) } else { BlockSource::Exact }
     }
 
+    /// A kept block, without a call of the runtime.
+    pub(super) fn take_kept(&self, bytes: usize) -> Option<Block> {
+        let source = self.source(bytes);
+        let (BlockSource::Slab(class) | BlockSource::Class(class)) = source else { return None };
+        Some(Block { pointer: self.kept[class].pop()?, bytes, source })
+    }
+
     /// A free block; `None` if the runtime or the limit cannot provide one, even for exactly these bytes.
     pub(super) fn take(&self, bytes: usize) -> Result<Option<Block>> {
         let raw = self.raw.get()?;
+        if let Some(kept) = self.take_kept(bytes) {
+            return Ok(Some(kept));
+        }
         let mut source = self.source(bytes);
         let mut pointer = match source {
             BlockSource::Slab(class) | BlockSource::Class(class) => {
-                self.kept[class].pop().unwrap_or_else(|| self.take_new(raw, source, size_of_class(class)))
+                self.take_new(raw, source, size_of_class(class))
             }
             BlockSource::Exact => 0,
         };

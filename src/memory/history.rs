@@ -89,8 +89,12 @@ pub fn live_allocations() -> Result<Vec<LiveAllocation>> {
     Ok(all)
 }
 
+pub(super) fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
 pub(super) fn allocated(pointer: usize, bytes: usize, kind: UsmKind, device: &Device) {
-    if !ON.load(Ordering::Relaxed) {
+    if !is_on() {
         return;
     }
     let source = recorder::site().map(|site| format!("{}:{}", site.file, site.line));

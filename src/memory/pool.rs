@@ -12,7 +12,7 @@ use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{AnyInterned, ForkMutex, Interned, Interner, not_forked};
-use crate::trace::{Kind, Reason, recorder, with_reason};
+use crate::trace::{Kind, Reason, log, recorder, with_reason};
 use once_cell::sync::Lazy;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -217,6 +217,12 @@ impl Pool {
         slot.downcast().ok_or_else(|| Error::interop("a queue's slot is not a memory pool"))
     }
 
+    /// As [`Pool::for_request`], if an earlier request made the pool.
+    pub(super) fn known(queue: &Queue, kind: UsmKind) -> Option<Interned<Self>> {
+        not_forked().ok()?;
+        queue.slot(kind as usize).get()?.downcast()
+    }
+
     pub(super) fn all() -> Result<Vec<Interned<Self>>> {
         POOLS.all()
     }
@@ -265,6 +271,16 @@ impl Pool {
         self.budget.add(bytes as u64);
         history::allocated(block.pointer(), bytes, self.kind, &self.device);
         Ok((block, last_use))
+    }
+
+    /// A block that no command uses, without a lock or a call of the runtime; `None` if that is not possible.
+    pub(super) fn allocate_kept(&self, bytes: usize) -> Option<Block> {
+        if self.waiting.len() > 0 || !self.fits(bytes) || log::on() || history::is_on() {
+            return None;
+        }
+        let block = self.blocks.take_kept(bytes)?;
+        self.budget.add(bytes as u64);
+        Some(block)
     }
 
     /// Takes back memory of a pool, for reuse once `pending` is complete and the queues of other libraries

@@ -1,6 +1,7 @@
 //! `usmq.asarray`: converts objects that hold numbers to arrays.
 
 use super::classes::Array;
+use super::create::uninit;
 use super::cuda::{self, CudaArray};
 use super::gil::detach;
 use super::host::HostInput;
@@ -188,7 +189,7 @@ pub(super) fn from_host(
     queue: &crate::Queue,
 ) -> PyResult<crate::Array> {
     let (shape, dtype) = (host.shape(), host.dtype());
-    let array = detach(py, || crate::Array::uninit(shape, dtype, kind, queue))?;
+    let array = uninit(py, &shape, dtype, kind, queue)?;
     host.copy_to(py, &array)?;
     Ok(array)
 }

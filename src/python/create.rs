@@ -51,7 +51,21 @@ pub(super) fn empty(
     let dtype = dtype::parse_opt(dtype)?.unwrap_or(DType::F32);
     let shape = index::shape(shape, "shape")?;
     let (kind, queue) = (usm_type.parse::<UsmKind>()?, scope::queue_or_current(py, queue)?);
-    Ok(Array::new(detach(py, || crate::Array::uninit(shape, dtype, kind, &queue))?))
+    Ok(Array::new(uninit(py, &shape, dtype, kind, &queue)?))
+}
+
+/// An uninitialised array. Keeps the GIL if that cannot block.
+pub(super) fn uninit(
+    py: Python<'_>,
+    shape: &[usize],
+    dtype: DType,
+    kind: UsmKind,
+    queue: &crate::Queue,
+) -> PyResult<crate::Array> {
+    if let Some(kept) = crate::Array::uninit_kept(shape, dtype, kind, queue)? {
+        return Ok(kept);
+    }
+    Ok(detach(py, || crate::Array::uninit(shape, dtype, kind, queue))?)
 }
 
 /// Create an array of zeros. Returns before they are written; commands on the array run after that.

@@ -558,6 +558,8 @@ def test_columns_of_an_expression_may_have_the_names_of_operands(client):
     logical = LogicalTable.from_arrow(table, 2)
     assert logical.filter("a[i] > b[i]").to_arrow().to_pylist() == table[2:].to_pylist()
     assert len(logical.filter("a[i] >= limit", limit=np.int64(2))) == 2
+    by_name = logical["a"].elementwise("x[i] / 2.0", type="float64")
+    assert by_name.to_arrow().to_pylist() == [0.5, 1.0, 1.5]
     with pytest.raises(ValueError, match="'\u00fc' cannot name a number"):
         logical.filter("a[i] > \u00fc", **{"\u00fc": 1})
     for name in ("a", "\u00fc"):
@@ -583,6 +585,19 @@ def test_wrong_arguments_are_refused_with_the_reason(client):
         LogicalTable.from_dask(logical)
     with pytest.raises(TypeError, match="a LogicalColumn is a handle of the client"):
         logical.map_partitions(doubled, logical["k"])
+    for rows in ("3", 2.0):
+        with pytest.raises(TypeError, match=f"head takes a number of rows, not {rows!r}"):
+            logical.head(rows)
+    for keys in (3, ["k", 3]):
+        with pytest.raises(TypeError, match="group_by takes names of columns, not"):
+            logical.group_by(keys)
+    for wrong in ("float65", 3, float):
+        with pytest.raises(TypeError, match=r"type is a pyarrow.DataType or a name such as"):
+            logical["v"].elementwise("x[i]", type=wrong)
+    with pytest.raises(ValueError, match=r"'v' names no column as in 'x\[i\]'"):
+        logical.filter("v")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'some_option'"):
+        LocalUsmCluster(n_workers=1, dashboard_address=":0", some_option=1)
     with pytest.raises(ValueError, match="device_memory_limit must be 0 or more, not -5"):
         LocalUsmCluster(device_memory_limit=-5)
     with pytest.raises(TypeError, match="devices are selectors such as 'opencl:0'"):

@@ -102,7 +102,8 @@ class LocalUsmCluster(LocalCluster):
                 self.sync(self._correct_state)
             except BaseException as failed:
                 self.close()
-                raise reason(failed) from failed
+                # Its own chain of causes may contain the reason, which must not lead back to it.
+                raise reason(failed) from None
 
     def new_worker_spec(self) -> dict[Any, Any]:
         """Return the specification of the next worker, with the next device in turn."""

@@ -11,7 +11,7 @@ from distributed import Future
 import usmq
 from usmq.dask import _expression
 from usmq.dask._aggregate import field
-from usmq.dask._expression import Expression, storage
+from usmq.dask._expression import Expression, data_type, storage
 from usmq.dask._plan import Step
 from usmq.dask._table import LogicalTable
 
@@ -73,7 +73,7 @@ class LogicalColumn:
         ----------
         expression : str
             C++ for row ``i``, as for `usmq.elementwise`: ``"sqrt(x[i]) + y[i] * factor"``.
-        type : pyarrow.DataType, optional
+        type : pyarrow.DataType or str, optional
             The type of the result, a number or time; by default that of this column.
         name : str, optional
             The name of the result; by default that of this column.
@@ -93,7 +93,7 @@ class LogicalColumn:
         ValueError
             A name is missing or not used, or the numbers of partitions differ.
         """
-        wanted = self.type if type is None else type
+        wanted = self.type if type is None else data_type(type)
         storage(wanted)
         name = self._name if name is None else name
         tables, made = self._expression(expression, others)
@@ -138,7 +138,7 @@ class LogicalColumn:
             C++ for the value of row ``i``. Rows with nulls are skipped.
         post : str, optional
             C++ for the result, from the combined value ``a``.
-        type : pyarrow.DataType, optional
+        type : pyarrow.DataType or str, optional
             The type of the combined values; by default that of this column.
         **others
             As for `elementwise`.
@@ -148,7 +148,7 @@ class LogicalColumn:
         TypeError, ValueError
             As for `elementwise`.
         """
-        code = storage(self.type if type is None else type)
+        code = storage(self.type if type is None else data_type(type))
         tables, made = self._expression(map, others)
 
         def call(*parts: usmq.Table) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.types as types
 
 import usmq
@@ -33,6 +35,23 @@ RESERVED = {"i", "n", "a", "b", "result_", "known_"}
 # Those that only reductions use.
 OPERANDS = {"a", "b"}
 WORD = re.compile(r"[^\W\d]\w*")
+# A column and the beginning of its index.
+INDEXED = re.compile(r"([^\W\d]\w*)\s*\[")
+
+
+def data_type(given: Any) -> Any:
+    """Return an argument ``type``, of which pyarrow also has names, as "float64".
+
+    Raises
+    ------
+    TypeError
+        It is no type.
+    """
+    with contextlib.suppress(ValueError):
+        found = pa.type_for_alias(given) if isinstance(given, str) else given
+        if isinstance(found, pa.DataType):
+            return found
+    raise TypeError(f"type is a pyarrow.DataType or a name such as 'float64', not {given!r}")
 
 
 def storage(given: Any) -> str:
@@ -95,7 +114,8 @@ class Expression:
                 raise ValueError(f"{name!r} cannot name a number; another name is needed")
             if name not in words:
                 raise ValueError(f"{name!r} does not occur in the expression {text!r}")
-        used = {name: entry for name, entry in columns.items() if name in words}
+        indexed = set(INDEXED.findall(text))
+        used = {name: entry for name, entry in columns.items() if name in indexed}
         if not used:
             named = ", ".join(columns) or "none"
             raise ValueError(f"{text!r} names no column as in 'x[i]'; there are: {named}")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import dask
+import numpy as np
 import pyarrow as pa
 from distributed import Client, Future, default_client, wait
 from pyarrow import parquet
@@ -261,9 +262,11 @@ class LogicalTable:
 
         Raises
         ------
-        ValueError
-            The number of rows is negative.
+        TypeError, ValueError
+            The number of rows is no integer, or negative.
         """
+        if not isinstance(rows, (int, np.integer)):
+            raise TypeError(f"head takes a number of rows, not {rows!r}")
         if rows < 0:
             raise ValueError(f"head needs 0 rows or more, not {rows}")
         found: list[Any] = []
@@ -430,8 +433,17 @@ class LogicalTable:
         """Group the rows by the values of columns, as ``pyarrow.Table.group_by``.
 
         Null is a separate key. Without keys all rows form one group.
+
+        Raises
+        ------
+        TypeError
+            The keys are no names.
         """
-        return Grouped(self, (keys,) if isinstance(keys, str) else tuple(keys))
+        is_one = isinstance(keys, str) or not isinstance(keys, Iterable)
+        names = (keys,) if is_one else tuple(keys)
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(f"group_by takes names of columns, not {keys!r}")
+        return Grouped(self, names)
 
     def to_arrow(self) -> Any:
         """Return all rows as a pyarrow table on the client, in the order of the partitions."""
