@@ -9,15 +9,11 @@ use super::event::Assistance;
 use super::{Event, Queue, UserEvent};
 use crate::completion::{Progress, Watched, watch};
 use crate::error::Result;
-use crate::runtime::Pending;
+use crate::runtime::{Patience, Pending};
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-/// How long to retry the query for the state of a source. Without it commands could wait forever.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 struct Proxy {
     source: Event,
@@ -49,7 +45,11 @@ pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
     drop(proxies);
     if first {
         let queue = source.queue().clone();
-        watch(Box::new(ProxySignaller { queue, assistance: Assistance::new(), unknown_since: None }));
+        watch(Box::new(ProxySignaller {
+            queue,
+            assistance: Assistance::new(),
+            patience: Patience::default(),
+        }));
     }
     Ok(event)
 }
@@ -59,8 +59,8 @@ struct ProxySignaller {
     queue: Queue,
     /// Of the oldest source.
     assistance: Assistance,
-    /// When the runtime failed to report the state of a source, if it has failed ever since.
-    unknown_since: Option<Instant>,
+    /// For failed queries of a source's state. Without an end commands could wait forever.
+    patience: Patience,
 }
 
 impl Watched for ProxySignaller {
@@ -87,14 +87,15 @@ impl Watched for ProxySignaller {
                     continue;
                 }
                 Ok(Some(())) => None,
-                Err(_) if self.unknown_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => break,
+                Err(_) if !self.patience.is_over() => break,
                 Err(error) => Some(error),
             };
             progress = Progress::Some;
             if self.signal(at, error) {
                 return Progress::Complete;
             }
-            (self.assistance, self.unknown_since) = (Assistance::new(), None);
+            self.assistance = Assistance::new();
+            self.patience.renew();
         }
         progress
     }

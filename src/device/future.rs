@@ -4,16 +4,13 @@ use super::Event;
 use super::event::Assistance;
 use crate::completion::{Progress, Watched, call_back, wake, watch};
 use crate::error::Result;
+use crate::runtime::Patience;
 use parking_lot::Mutex;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
-
-/// How long to retry the query for the state of a command before its failure counts as the end.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Event {
     /// Calls `callback` once, after the command is complete or has failed. Returns immediately.
@@ -60,7 +57,7 @@ impl Event {
             callback: Some(Box::new(callback)),
             wakes,
             assistance: Assistance::new(),
-            unknown_since: None,
+            patience: Patience::default(),
         }));
     }
 }
@@ -72,8 +69,8 @@ struct Callback {
     /// Whether it wakes a task.
     wakes: bool,
     assistance: Assistance,
-    /// When the runtime failed to report the state, if it has failed ever since.
-    unknown_since: Option<Instant>,
+    /// For failed queries of the state.
+    patience: Patience,
 }
 
 impl Watched for Callback {
@@ -81,11 +78,11 @@ impl Watched for Callback {
         let over = match self.event.done() {
             Ok(true) => true,
             Ok(false) => {
-                self.unknown_since = None;
+                self.patience.renew();
                 self.assistance.offer(&self.event);
                 false
             }
-            Err(_) => self.unknown_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE,
+            Err(_) => self.patience.is_over(),
         };
         if over && self.wakes {
             self.callback.take().into_iter().for_each(wake);

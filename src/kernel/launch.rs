@@ -345,19 +345,28 @@ impl Kernel {
         // These concern the arguments and the range; others, such as a lost device, are not the caller's
         // fault.
         let is_refused = matches!(&code[..], "nd_range" | "kernel_argument")
-            || ["INVALID_KERNEL_ARG", "INVALID_WORK_GROUP", "INVALID_WORK_DIMENSION", "INVALID_GLOBAL"]
-                .iter()
-                .any(|part| message.contains(part));
+            || REFUSALS.iter().any(|part| message.contains(part));
         if is_refused {
-            let message = format!(
-                "{launch}: the driver refused the launch ({message}); compare arguments and sizes with the kernel's \
-                 declaration, or give params="
-            );
+            let fix = if message.contains("required work-group size") {
+                "choose a range that this size divides, and no other local_size"
+            } else {
+                "compare arguments and sizes with the kernel's declaration, or give params="
+            };
+            let message = format!("{launch}: the driver refused the launch ({message}); {fix}");
             return Error::launch(name, None, message);
         }
         Error::Sycl { operation: format!("{operation} ({launch})"), code, message }
     }
 }
+
+/// Parts of UR's names for errors that concern the arguments or the range.
+const REFUSALS: [&str; 5] = [
+    "INVALID_KERNEL_ARG",
+    "INVALID_ARGUMENT",
+    "INVALID_WORK_GROUP",
+    "INVALID_WORK_DIMENSION",
+    "INVALID_GLOBAL",
+];
 
 /// An argument with its value and its size in bytes.
 fn listed(arg: &Arg<'_>, bound: &KernelArg) -> String {

@@ -29,7 +29,7 @@ pub use interrupt::with_interrupt;
 pub(crate) use loaded_libraries::{drivers_are_loaded, libraries};
 pub(crate) use opencl_layers::waits_are_ordered;
 pub(crate) use python_lock::without_python_lock;
-pub(crate) use retry::retry;
+pub(crate) use retry::{Patience, retry};
 
 use crate::error::{Error, Result};
 use cxx::UniquePtr;

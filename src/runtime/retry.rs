@@ -1,6 +1,6 @@
-//! Bounded retries for calls whose failure cannot be reported.
+//! Bounded retries: for calls whose failure cannot be reported, and for queries of a state.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Together long enough for a memory shortage to pass, and for work in flight on a device that has stopped
 /// answering.
@@ -18,4 +18,23 @@ pub(crate) fn retry(mut attempt: impl FnMut() -> bool) -> bool {
         }
     }
     false
+}
+
+/// For how long a query of a state may fail before the failure counts as the answer.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// When a query that is repeated failed, if it has failed ever since.
+#[derive(Debug, Default)]
+pub(crate) struct Patience(Option<Instant>);
+
+impl Patience {
+    /// Called after a failed query. True if it has failed for long enough.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.0.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+    }
+
+    /// Called after an answer.
+    pub(crate) fn renew(&mut self) {
+        self.0 = None;
+    }
 }

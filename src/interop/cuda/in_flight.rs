@@ -7,15 +7,13 @@ use crate::completion::{Progress, Watched};
 use crate::device::{Event, Queue, UserEvent};
 use crate::error::Error;
 use crate::memory::{ForeignOwner, PoisonCell, drop_after};
+use crate::runtime::Patience;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a transfer may take before another thread looks for a failure.
 const CHECK_AFTER: Duration = Duration::from_millis(100);
-
-/// How long to retry the query for the state of a command.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 pub(super) struct InFlight {
     pub(super) device: Arc<CudaDevice>,
@@ -31,8 +29,8 @@ pub(super) struct InFlight {
     pub(super) failure: Failure,
     /// The error of a command before the transfer.
     pub(super) error: Option<Error>,
-    /// Since when the runtime has failed to report the state of a command.
-    pub(super) unknown_since: Option<Instant>,
+    /// For failed queries of a command's state.
+    pub(super) patience: Patience,
     /// Signalled at the end. Until then the log of the USM keeps it.
     pub(super) user_event: Option<UserEvent>,
     /// The queue whose work waits for the transfer, and which receives its errors.
@@ -50,12 +48,11 @@ impl InFlight {
             match event.result() {
                 Ok(None) => return false,
                 Ok(Some(())) => {}
-                Err(_) if self.unknown_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
-                    return false;
-                }
+                Err(_) if !self.patience.is_over() => return false,
                 Err(error) => self.error = Some(error),
             }
-            (self.complete, self.unknown_since) = (self.complete + 1, None);
+            self.complete += 1;
+            self.patience.renew();
         }
         self.stream.iter().for_each(|stream| stream.begin.set());
         self.begun = Some(Instant::now());

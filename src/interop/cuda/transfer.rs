@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::memory::{
     Access, Allocation, Attached, ForeignOwner, OWN_RANGE, attach, ordered_or_complete, refuse,
 };
+use crate::runtime::Patience;
 use crate::runtime::interrupt::uninterruptible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ const SMALL: usize = 1 << 20;
 const BRIEF: Duration = Duration::from_micros(50);
 
 /// How long to poll for a transfer that the caller must wait for anyway.
-const PATIENCE: Duration = Duration::from_millis(2);
+const POLLED: Duration = Duration::from_millis(2);
 
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +84,7 @@ impl Drop for Registered {
 /// it in the log of `memory` and on the stream of `remote`; without a stream, the caller must wait for its end. After an
 /// error nothing uses the memory any more.
 ///
-/// Waits at most twice [`BRIEF`], or [`PATIENCE`] without a stream, if `queue` has events for the transfer ([`UserEvent`]),
+/// Waits at most twice [`BRIEF`], or [`POLLED`] without a stream, if `queue` has events for the transfer ([`UserEvent`]),
 /// else to its end.
 pub(super) fn start(
     direction: Direction,
@@ -98,7 +99,7 @@ pub(super) fn start(
     let stream = device.take_stream()?;
     let access = if direction == Direction::ToUsm { Access::Write } else { Access::Read };
     let brief = match remote.stream {
-        None => Some(PATIENCE),
+        None => Some(POLLED),
         Some(_) => (bytes <= SMALL).then_some(BRIEF),
     };
     let mut unused = Some((stream, remote));
@@ -148,7 +149,7 @@ pub(super) fn start(
             last: Some(last),
             failure: Default::default(),
             error: None,
-            unknown_since: None,
+            patience: Patience::default(),
             user_event: Some(user_event),
             queue: queue.clone(),
             poison: (direction == Direction::ToUsm).then(|| memory.poison()),
