@@ -57,14 +57,14 @@ macro_rules! dtypes {
             /// Every type.
             pub const ALL: [Self; ROWS.len()] = [$(Self::$dtype,)*];
 
-            fn of_name(text: &str) -> Option<Self> {
+            fn from_name(text: &str) -> Option<Self> {
                 match text {
                     $($name => Some(Self::$dtype),)*
                     _ => None,
                 }
             }
 
-            fn of_short_name(text: &str) -> Option<Self> {
+            fn from_short_name(text: &str) -> Option<Self> {
                 match text {
                     $($short => Some(Self::$dtype),)*
                     _ => None,
@@ -183,9 +183,9 @@ impl DType {
     pub fn parse(text: &str) -> Result<Self> {
         let bare = text.strip_prefix(['<', '=', '|']).unwrap_or(text);
         // One byte has no byte order.
-        let of_byte = || Self::of_short_name(text.strip_prefix('>')?).filter(|dtype| dtype.itemsize() == 1);
-        Self::of_short_name(bare)
-            .or_else(|| Self::of_name(text))
+        let of_byte = || Self::from_short_name(text.strip_prefix('>')?).filter(|dtype| dtype.itemsize() == 1);
+        Self::from_short_name(bare)
+            .or_else(|| Self::from_name(text))
             .or_else(of_byte)
             .or(match text {
                 "?" => Some(Self::Bool),

@@ -59,7 +59,7 @@ struct ProxySignaller {
     queue: Queue,
     /// Of the oldest source.
     assistance: Assistance,
-    /// For failed queries of a source's state. Without an end commands could wait forever.
+    /// Bounds the retries of failed queries for the state of a source. Without it commands could wait forever.
     patience: Patience,
 }
 
@@ -79,6 +79,7 @@ impl Watched for ProxySignaller {
             let error = match source.result() {
                 // Events of an in-order queue complete in order.
                 Ok(None) if self.queue.in_order() => {
+                    self.patience.renew();
                     self.assistance.offer(&source);
                     break;
                 }

@@ -69,7 +69,7 @@ struct Callback {
     /// Whether it wakes a task.
     wakes: bool,
     assistance: Assistance,
-    /// For failed queries of the state.
+    /// Bounds the retries of failed queries for the state.
     patience: Patience,
 }
 

@@ -342,13 +342,13 @@ impl Kernel {
         let sizes = local.map_or(String::new(), |local| format!(" in groups of {local:?}"));
         let name = &self.0.name;
         let launch = format!("kernel {name:?} over {global:?}{sizes} with {}", list.join(", "));
-        // These concern the arguments and the range; others, such as a lost device, are not the caller's
+        // These are about the arguments and the range; others, such as a lost device, are not the caller's
         // fault.
         let is_refused = matches!(&code[..], "nd_range" | "kernel_argument")
             || REFUSALS.iter().any(|part| message.contains(part));
         if is_refused {
             let fix = if message.contains("required work-group size") {
-                "choose a range that this size divides, and no other local_size"
+                "choose a range that this size divides, and omit local_size or pass this size"
             } else {
                 "compare arguments and sizes with the kernel's declaration, or give params="
             };
@@ -359,7 +359,7 @@ impl Kernel {
     }
 }
 
-/// Parts of UR's names for errors that concern the arguments or the range.
+/// Parts of UR's names for errors about the arguments or the range.
 const REFUSALS: [&str; 5] = [
     "INVALID_KERNEL_ARG",
     "INVALID_ARGUMENT",

@@ -106,7 +106,7 @@ pub(super) fn allocated(pointer: usize, bytes: usize, kind: UsmKind, device: &De
 }
 
 pub(super) fn freed(pointer: usize) {
-    if !ON.load(Ordering::Relaxed) {
+    if !is_on() {
         return;
     }
     let freed = LIVE.lock().map(|mut live| live.remove(&pointer));
@@ -117,7 +117,7 @@ pub(super) fn freed(pointer: usize) {
 /// The part of an error that lists the lines whose arrays hold the most memory of a device; empty while nothing is
 /// recorded.
 pub(super) fn note(device: &Device) -> String {
-    if !ON.load(Ordering::Relaxed) {
+    if !is_on() {
         return String::new();
     }
     let live = live_allocations().unwrap_or_default();

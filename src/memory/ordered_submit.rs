@@ -100,17 +100,17 @@ pub(crate) fn ordered_across<M: Logged>(
     operands: &[(&Arc<M>, Access)],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Event>,
 ) -> Result<Event> {
-    run(queue, None, queue.in_order(), operands, submit)
+    run(queue, None, false, operands, submit)
 }
 
-/// As [`ordered_across`], for a `submit` that returns `None` if its work is complete. Not for captures, which refuse such
-/// work before.
+/// As [`ordered_across`], for a `submit` that returns `None` if its work is complete. Callers refuse captures first.
 pub(crate) fn ordered_or_complete<M: Logged>(
     queue: &Queue,
     operands: &[(&Arc<M>, Access)],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<Option<Event>>,
 ) -> Result<Option<Event>> {
-    submit_now(queue, None, queue.in_order(), operands, submit)
+    debug_assert!(recording::current().is_none());
+    submit_now(queue, None, false, operands, submit)
 }
 
 /// As [`ordered_all`], for a `submit` whose commands are on several queues, or on `queue` alone if `is_alone`. It ends

@@ -12,7 +12,7 @@ use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{AnyInterned, ForkMutex, Interned, Interner, not_forked};
-use crate::trace::{Kind, Reason, log, recorder, with_reason};
+use crate::trace::{Kind, Reason, recorder, with_reason};
 use once_cell::sync::Lazy;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -275,7 +275,7 @@ impl Pool {
 
     /// A block that no command uses, without a lock or a call of the runtime; `None` if that is not possible.
     pub(super) fn allocate_kept(&self, bytes: usize) -> Option<Block> {
-        if self.waiting.len() > 0 || !self.fits(bytes) || log::on() || history::is_on() {
+        if self.waiting.len() > 0 || !self.fits(bytes) || recorder::observes_memory() || history::is_on() {
             return None;
         }
         let block = self.blocks.take_kept(bytes)?;

@@ -92,7 +92,7 @@ pub(super) fn remembered(py: Python<'_>, error: Error) -> PyErr {
     error
 }
 
-/// The error that [`remembered`] has kept, unless usmq has been called since.
+/// The error that [`remembered`] has kept, unless usmq has released the GIL since.
 pub(super) fn lost() -> PyResult<()> {
     LOST.take().map_or(Ok(()), Err)
 }

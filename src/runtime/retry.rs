@@ -23,7 +23,7 @@ pub(crate) fn retry(mut attempt: impl FnMut() -> bool) -> bool {
 /// For how long a query of a state may fail before the failure counts as the answer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// When a query that is repeated failed, if it has failed ever since.
+/// The time of the first failure of a repeated query since its last answer.
 #[derive(Debug, Default)]
 pub(crate) struct Patience(Option<Instant>);
 

@@ -229,6 +229,11 @@ pub(crate) fn built(begun: Option<Begun>, name: &Arc<str>, device: impl Into<Dev
     }
 }
 
+/// Whether anything observes allocations and releases.
+pub(crate) fn observes_memory() -> bool {
+    on() || tracing::level_enabled!(Level::TRACE)
+}
+
 /// Records memory of a device that was taken from a pool or returned to it.
 #[inline]
 pub(crate) fn memory(

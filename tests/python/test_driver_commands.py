@@ -142,7 +142,7 @@ def test_a_launch_that_the_driver_refuses_fails_as_a_first_one_does(queue: usmq.
     for _ in range(3):
         kernel(8, x, local_size=4)
     text = refusal(kernel)
-    assert text.endswith("choose a range that this size divides, and no other local_size")
+    assert "choose a range that this size divides, and omit local_size or" in text
     assert text == refusal(usmq.Kernel.from_opencl(GROUPS_OF_FOUR, "increase"))
     kernel(8, x, local_size=4)
     assert x.tolist() == [4] * 8
@@ -151,5 +151,5 @@ def test_a_launch_that_the_driver_refuses_fails_as_a_first_one_does(queue: usmq.
 def test_an_array_for_an_image_is_refused_with_the_arguments(queue: usmq.Queue) -> None:
     source = "kernel void draw(read_only image2d_t image, global uint *x) { x[0] = 1; }"
     x = usmq.zeros(8, dtype="uint32", queue=queue)
-    with pytest.raises(usmq.LaunchError, match="argument 0: an array of uint32.* compare arguments"):
+    with pytest.raises(usmq.LaunchError, match=r"0: an array of uint32.* compare arguments"):
         usmq.Kernel.from_opencl(source, "draw")(1, x, x)

@@ -86,13 +86,8 @@ class Assignment:
 
 
 def reason(failed: BaseException) -> BaseException:
-    """Return the worker's own error behind an error that only reports a failed start.
-
-    It is an error of usmq, or one of a wrong argument.
-    """
-    chain = list(causes(failed))
-    own = [cause for cause in chain if isinstance(cause, usmq.Error)]
-    return own[0] if own else chain[-1] if isinstance(chain[-1], TypeError) else failed
+    """Return the worker's own error behind an error that only reports a failed start."""
+    return next((cause for cause in causes(failed) if isinstance(cause, usmq.Error)), failed)
 
 
 def causes(failed: BaseException) -> Iterator[BaseException]:

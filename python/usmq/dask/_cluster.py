@@ -102,8 +102,11 @@ class LocalUsmCluster(LocalCluster):
                 self.sync(self._correct_state)
             except BaseException as failed:
                 self.close()
-                # Its own chain of causes may contain the reason, which must not lead back to it.
-                raise reason(failed) from None
+                said = reason(failed)
+                if said is failed:
+                    raise
+                # Not from `failed`, whose causes include it.
+                raise said from said.__cause__
 
     def new_worker_spec(self) -> dict[Any, Any]:
         """Return the specification of the next worker, with the next device in turn."""

@@ -89,7 +89,7 @@ class LogicalColumn:
         Raises
         ------
         TypeError
-            The type of a column is neither a number nor a time.
+            ``type`` is not a type, or the type of a column is neither a number nor a time.
         ValueError
             A name is missing or not used, or the numbers of partitions differ.
         """

@@ -35,17 +35,17 @@ RESERVED = {"i", "n", "a", "b", "result_", "known_"}
 # Those that only reductions use.
 OPERANDS = {"a", "b"}
 WORD = re.compile(r"[^\W\d]\w*")
-# A column and the beginning of its index.
-INDEXED = re.compile(r"([^\W\d]\w*)\s*\[")
+# Words of C++ that cannot name a column, since an expression may use them.
+TYPES = {word for spelling in SPELLINGS.values() for word in spelling.split()} | {"bool"}
 
 
 def data_type(given: Any) -> Any:
-    """Return an argument ``type``, of which pyarrow also has names, as "float64".
+    """Return a pyarrow type; ``given`` is one or its name, as "float64".
 
     Raises
     ------
     TypeError
-        It is no type.
+        ``given`` is neither.
     """
     with contextlib.suppress(ValueError):
         found = pa.type_for_alias(given) if isinstance(given, str) else given
@@ -114,11 +114,18 @@ class Expression:
                 raise ValueError(f"{name!r} cannot name a number; another name is needed")
             if name not in words:
                 raise ValueError(f"{name!r} does not occur in the expression {text!r}")
-        indexed = set(INDEXED.findall(text))
-        used = {name: entry for name, entry in columns.items() if name in indexed}
+        for name in columns:
+            # A name before a bracket is that of a function.
+            if re.search(rf"\b{name}\b(?!\s*[\[(])", text) and name not in TYPES:
+                raise ValueError(
+                    f"{text!r} uses the column {name!r} without an index; write '{name}[i]'"
+                )
+        used = {
+            name: entry for name, entry in columns.items() if re.search(rf"\b{name}\s*\[", text)
+        }
         if not used:
             named = ", ".join(columns) or "none"
-            raise ValueError(f"{text!r} names no column as in 'x[i]'; there are: {named}")
+            raise ValueError(f"{text!r} uses no column, such as 'x[i]'; columns: {named}")
         found = tuple(
             (name, at, column, storage(given)) for name, (at, column, given) in used.items()
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import dask
-import numpy as np
 import pyarrow as pa
 from distributed import Client, Future, default_client, wait
 from pyarrow import parquet
@@ -263,10 +263,12 @@ class LogicalTable:
         Raises
         ------
         TypeError, ValueError
-            The number of rows is no integer, or negative.
+            The number of rows is not an integer, or negative.
         """
-        if not isinstance(rows, (int, np.integer)):
-            raise TypeError(f"head takes a number of rows, not {rows!r}")
+        try:
+            rows = operator.index(rows)
+        except TypeError:
+            raise TypeError(f"head takes a number of rows, not {rows!r}") from None
         if rows < 0:
             raise ValueError(f"head needs 0 rows or more, not {rows}")
         found: list[Any] = []
@@ -296,7 +298,7 @@ class LogicalTable:
         TypeError
             The type of a column is neither a number nor a time.
         ValueError
-            The expression names no column, or does not use a number.
+            The expression uses no column, or one without an index, or does not use a number.
         """
         made = Expression.of_schema(expression, self.schema, numbers)
         count = self.npartitions
@@ -437,7 +439,7 @@ class LogicalTable:
         Raises
         ------
         TypeError
-            The keys are no names.
+            A key is not a name.
         """
         is_one = isinstance(keys, str) or not isinstance(keys, Iterable)
         names = (keys,) if is_one else tuple(keys)

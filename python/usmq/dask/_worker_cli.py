@@ -168,7 +168,8 @@ async def serve(scheduler: str | None, each: list[dict[str, Any]]) -> None:
     except Exception as failed:
         said = reason(failed)
         if said is not failed:
-            raise said from None
+            # Not from `failed`, whose causes include it.
+            raise said from said.__cause__
         texts = dict.fromkeys(str(cause) for cause in causes(failed))
         words = ": ".join(filter(None, texts)) or f"{type(failed).__name__}: is it running?"
         where = scheduler or each[0]["scheduler_file"] or dask.config.get("scheduler-address")

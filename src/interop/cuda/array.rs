@@ -84,7 +84,7 @@ pub(crate) struct Described<'a> {
 impl CudaArray {
     /// Copies an array to the CUDA device with this number. Commands submitted later to the stream of
     /// [`export`](super::export) run after the copy. Waits for at most 0.1 ms if the array's device is of the OpenCL
-    /// backend; other backends have no event for the copy, so it waits for that there.
+    /// backend; other backends have no event for the copy, so the call waits for its end.
     ///
     /// # Errors
     /// [`Error::RuntimeNotFound`] without a driver, [`Error::DeviceNotFound`] for another number.

@@ -29,7 +29,7 @@ pub(super) struct InFlight {
     pub(super) failure: Failure,
     /// The error of a command before the transfer.
     pub(super) error: Option<Error>,
-    /// For failed queries of a command's state.
+    /// Bounds the retries of failed queries for the state of a command.
     pub(super) patience: Patience,
     /// Signalled at the end. Until then the log of the USM keeps it.
     pub(super) user_event: Option<UserEvent>,
@@ -46,7 +46,10 @@ impl InFlight {
     fn begin(&mut self) -> bool {
         while let Some(event) = self.after.get(self.complete) {
             match event.result() {
-                Ok(None) => return false,
+                Ok(None) => {
+                    self.patience.renew();
+                    return false;
+                }
                 Ok(Some(())) => {}
                 Err(_) if !self.patience.is_over() => return false,
                 Err(error) => self.error = Some(error),

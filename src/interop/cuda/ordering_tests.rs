@@ -7,9 +7,12 @@ use super::tests::{MIB, another_queue, bench, numbers, until};
 use crate::array::Array;
 use crate::device::{UserEvent, UsmKind};
 use crate::manager::current_queue;
-use crate::memory::{Access, after_writes, ordered};
+use crate::memory::{Access, OWN_RANGE, after_writes, ordered};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// Of an array that is copied directly.
+const SMALL: usize = 2 * OWN_RANGE;
 
 /// While a thread copies to memory that is not registered, all other calls of the driver block. The copy waits for a transfer
 /// of usmq, so the transfer must not need a call.
@@ -89,17 +92,17 @@ fn a_full_device_waits_for_pending_frees_then_reports_an_error() {
     drop(second);
 }
 
-/// Nothing is left for the signal thread then.
+/// The array has no pending write then.
 #[test]
 fn a_small_transfer_is_usually_complete_on_return() {
     let bench = bench();
     let queue = another_queue();
     let stream = bench.driver.new_stream(CONTEXT).unwrap();
-    let (cuda, ..) = bench.foreign(&numbers(MIB), Some(stream));
+    let (cuda, ..) = bench.foreign(&numbers(SMALL), Some(stream));
     until("no transfer is complete on return", || {
         let usm = cuda.to_queue(&queue, UsmKind::Host).unwrap();
         let pending = after_writes(&queue, &[(usm.allocation(), Access::Read)]).unwrap();
-        assert_eq!(usm.to_bytes().unwrap(), numbers(MIB));
+        assert_eq!(usm.to_bytes().unwrap(), numbers(SMALL));
         pending.is_none()
     });
 }
@@ -108,6 +111,7 @@ fn a_small_transfer_is_usually_complete_on_return() {
 fn a_small_transfer_does_not_wait_for_its_producer() {
     let bench = bench();
     let queue = another_queue();
+    let Some(_) = UserEvent::new(&queue).unwrap() else { return };
     let stream = bench.driver.new_stream(CONTEXT).unwrap();
     let (cuda, ..) = bench.foreign(&numbers(MIB), Some(stream));
     let (hold, held) = std::sync::mpsc::channel::<()>();
@@ -117,6 +121,25 @@ fn a_small_transfer_does_not_wait_for_its_producer() {
     assert!(!pending.unwrap().done().unwrap());
     drop(hold);
     assert_eq!(usm.to_bytes().unwrap(), numbers(MIB));
+}
+
+/// Another library has submitted work on the array's in-order queue, of which the log has no entry.
+#[test]
+fn a_transfer_waits_for_other_libraries_on_the_queue_of_the_array() {
+    let bench = bench();
+    let queue = another_queue();
+    let usm = Array::builder::<u8>(SMALL).queue(&queue).kind(UsmKind::Host).zeroed().build().unwrap();
+    usm.wait().unwrap();
+    usm.allocation().share_on(&queue).unwrap();
+    let Some((user_event, event)) = UserEvent::new(&queue).unwrap() else { return };
+    queue.barrier(&[event]).unwrap();
+    let cuda = CudaArray::copied(&usm, &bench.device).unwrap();
+    // The other library's work writes before it ends.
+    // SAFETY: host USM of this many bytes, and the transfer must not read it yet.
+    unsafe { std::ptr::write_bytes(usm.address() as *mut u8, 7, SMALL) };
+    user_event.signal();
+    cuda.wait().unwrap();
+    assert_eq!(bench.driver.read(cuda.address()), vec![7; SMALL]);
 }
 
 #[test]

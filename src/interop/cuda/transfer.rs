@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 use crate::memory::{
     Access, Allocation, Attached, ForeignOwner, OWN_RANGE, attach, ordered_or_complete, refuse,
 };
-use crate::runtime::Patience;
 use crate::runtime::interrupt::uninterruptible;
+use crate::runtime::{CountedWait, Patience};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A transfer of at most this many bytes, and the command before it, are usually complete within [`BRIEF`]. To wait for
-/// them takes less time than to submit a barrier after the transfer and to wake the signal thread.
+/// A transfer of at most this many bytes, and the command before it, are usually complete within [`BRIEF`]. Waiting
+/// for them takes less time than submitting a barrier and waking the signal thread.
 const SMALL: usize = 1 << 20;
 const BRIEF: Duration = Duration::from_micros(50);
 
@@ -84,8 +84,8 @@ impl Drop for Registered {
 /// it in the log of `memory` and on the stream of `remote`; without a stream, the caller must wait for its end. After an
 /// error nothing uses the memory any more.
 ///
-/// Waits at most twice [`BRIEF`], or [`POLLED`] without a stream, if `queue` has events for the transfer ([`UserEvent`]),
-/// else to its end.
+/// Waits at most twice [`BRIEF`], or [`BRIEF`] and [`POLLED`] without a stream, if `queue` has events for the transfer
+/// ([`UserEvent`]), else to its end.
 pub(super) fn start(
     direction: Direction,
     remote: Remote,
@@ -104,7 +104,9 @@ pub(super) fn start(
     };
     let mut unused = Some((stream, remote));
     let mut unneeded = None;
-    let started = ordered_or_complete(queue, &[(memory, access)], |after, sent| {
+    // While this thread polls, the process must not end the runtimes.
+    let _counted = CountedWait::begin();
+    let started = ordered_or_complete(queue, &[(memory, access)], |after, _| {
         let waits = !are_complete(after, brief.is_some());
         let brief = brief.filter(|_| !waits);
         let mut user_event = if brief.is_some() { None } else { UserEvent::new(queue)? };
@@ -155,9 +157,10 @@ pub(super) fn start(
             poison: (direction == Direction::ToUsm).then(|| memory.poison()),
             keep: remote.keep,
         }));
-        sent.push(event.clone());
         // A wait for the queue also waits for the transfer.
-        queue.barrier(&[event]).map(Some)
+        let barrier = queue.barrier(std::slice::from_ref(&event));
+        // After an error nothing may use the memory.
+        barrier.map(Some).inspect_err(|_| wait_for(&[event]))
     });
     if let Some((stream, _)) = unused {
         device.return_stream(stream);
@@ -188,7 +191,8 @@ fn within(time: Duration, done: impl Fn() -> bool) -> bool {
         if begun.elapsed() > time {
             return false;
         }
-        std::hint::spin_loop();
+        // A CPU device may need this core.
+        std::thread::yield_now();
     }
 }
 
