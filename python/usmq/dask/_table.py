@@ -441,8 +441,8 @@ class LogicalTable:
         TypeError
             A key is not a name.
         """
-        is_one = isinstance(keys, str) or not isinstance(keys, Iterable)
-        names = (keys,) if is_one else tuple(keys)
+        given: Any = (keys,) if isinstance(keys, str) else keys
+        names: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else (given,)
         if not all(isinstance(name, str) for name in names):
             raise TypeError(f"group_by takes names of columns, not {keys!r}")
         return Grouped(self, names)
