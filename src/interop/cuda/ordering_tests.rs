@@ -128,18 +128,20 @@ fn a_small_transfer_does_not_wait_for_its_producer() {
 fn a_transfer_waits_for_other_libraries_on_the_queue_of_the_array() {
     let bench = bench();
     let queue = another_queue();
-    let usm = Array::builder::<u8>(SMALL).queue(&queue).kind(UsmKind::Host).zeroed().build().unwrap();
-    usm.wait().unwrap();
-    usm.allocation().share_on(&queue).unwrap();
-    let Some((user_event, event)) = UserEvent::new(&queue).unwrap() else { return };
-    queue.barrier(&[event]).unwrap();
-    let cuda = CudaArray::copied(&usm, &bench.device).unwrap();
-    // The other library's work writes before it ends.
-    // SAFETY: host USM of this many bytes, and the transfer must not read it yet.
-    unsafe { std::ptr::write_bytes(usm.address() as *mut u8, 7, SMALL) };
-    user_event.signal();
-    cuda.wait().unwrap();
-    assert_eq!(bench.driver.read(cuda.address()), vec![7; SMALL]);
+    for bytes in [100, SMALL] {
+        let usm = Array::builder::<u8>(bytes).queue(&queue).kind(UsmKind::Host).zeroed().build().unwrap();
+        usm.wait().unwrap();
+        usm.allocation().share_on(&queue).unwrap();
+        let Some((user_event, event)) = UserEvent::new(&queue).unwrap() else { return };
+        queue.barrier(&[event]).unwrap();
+        let cuda = CudaArray::copied(&usm, &bench.device).unwrap();
+        // The other library's work writes before it ends.
+        // SAFETY: host USM of this many bytes, and the transfer must not read it yet.
+        unsafe { std::ptr::write_bytes(usm.address() as *mut u8, 7, bytes) };
+        user_event.signal();
+        cuda.wait().unwrap();
+        assert_eq!(bench.driver.read(cuda.address()), vec![7; bytes]);
+    }
 }
 
 #[test]
