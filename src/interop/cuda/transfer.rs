@@ -1,7 +1,7 @@
 //! Copies between a CUDA device and USM: one copy of the CUDA driver, from or to memory that is registered with it.
 //!
-//! Both runtimes see the transfer as one command: SYCL as a user event, CUDA as work of a stream. All calls of CUDA are
-//! made before `start` returns.
+//! Both runtimes see the transfer as one command: CUDA as work of a stream, SYCL as a user event unless it is complete on
+//! return. All calls of CUDA are made before `start` returns.
 
 use super::device::{CudaDevice, Undrained};
 use super::driver::{Driver, Handle, Recorded};
