@@ -182,12 +182,13 @@ fn run<M: Logged>(
 ) -> Result<Event> {
     match recording::current() {
         None => submit_now(queue, own, orders_itself, operands, submit),
-        Some(recording) => {
-            checks::submits();
-            operands.iter().try_for_each(|(allocation, _)| allocation.check())?;
-            record(&recording, own, operands, submit)
-        }
+        Some(recording) => check(operands).and_then(|()| record(&recording, own, operands, submit)),
     }
+}
+
+fn check<M: Logged>(operands: &[(&Arc<M>, Access)]) -> Result<()> {
+    checks::submits();
+    operands.iter().try_for_each(|(memory, _)| memory.check())
 }
 
 fn submit_now<M: Logged, S: Submitted>(
@@ -197,8 +198,7 @@ fn submit_now<M: Logged, S: Submitted>(
     operands: &[(&Arc<M>, Access)],
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<S>,
 ) -> Result<S> {
-    checks::submits();
-    operands.iter().try_for_each(|(allocation, _)| allocation.check())?;
+    check(operands)?;
     let mut uses: SmallVec<[(&ForkMutex<Log>, Access); 6]> = SmallVec::new();
     for (allocation, access) in operands {
         allocation.each_log(&mut |log| uses.push((log, *access)));
