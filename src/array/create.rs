@@ -5,8 +5,8 @@ use super::{Array, DType, Element, IntoShape, Layout, Scalar, bytes_of};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
-use crate::memory::{Access, Allocation, ordered_all};
-use crate::trace::{Reason, as_fill, with_default_reason};
+use crate::memory::{Access, Allocation, by_host, ordered_all};
+use crate::trace::{Kind, Reason, as_fill, with_default_reason};
 use std::sync::Arc;
 
 /// The host writes this many bytes of a pattern; copies on the device double it from there. Each fill in
@@ -197,6 +197,11 @@ impl Array {
 
     fn set_bytes(&self, value: u8) -> Result<()> {
         let (address, bytes) = (self.address(), self.nbytes());
+        // SAFETY: the memory is the host's, and no command uses it.
+        let set = || unsafe { std::ptr::write_bytes(address as *mut u8, value, bytes) };
+        if self.filled_by_host(set)? {
+            return Ok(());
+        }
         ordered_all(&self.queue, &[(self.allocation(), Access::Write)], |after, sent| {
             in_pieces(&self.queue, bytes, after, sent, |queue, start, bytes, after| {
                 // SAFETY: the range is inside the allocation, which its log keeps until the event is complete.
@@ -209,8 +214,23 @@ impl Array {
     /// Fills by doubling: needs no kernel, so it works the same on every backend.
     fn repeat(&self, element: &[u8]) -> Result<()> {
         let (address, bytes) = (self.address(), self.nbytes());
+        // By doubling, too.
+        let repeated = |all: &mut [u8]| {
+            all[..element.len()].copy_from_slice(element);
+            let mut done = element.len();
+            while done < all.len() {
+                let next = done.min(all.len() - done);
+                all.copy_within(..next, done);
+                done += next;
+            }
+        };
+        // SAFETY: the memory is the host's, and no command uses it; any byte is a u8.
+        let all = || repeated(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes) });
+        if self.filled_by_host(all)? {
+            return Ok(());
+        }
         let seed = stage(bytes.min(SEED) / element.len() * element.len(), &self.queue, |seed| {
-            seed.chunks_exact_mut(element.len()).for_each(|place| place.copy_from_slice(element));
+            repeated(seed);
             Ok(())
         })?;
         let operands = [(self.allocation(), Access::Write), (&seed, Access::Read)];
@@ -233,6 +253,11 @@ impl Array {
         Ok(())
     }
 
+    fn filled_by_host(&self, fill: impl FnOnce()) -> Result<bool> {
+        let operand = (self.allocation(), Access::Write);
+        by_host::at_once(&self.queue, &[operand], (Kind::Fill, self.nbytes()), fill)
+    }
+
     /// Copies the bytes that `write` produces to a contiguous array, without waiting for the device.
     pub(crate) fn upload(&self, write: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         if self.size() == 0 {
@@ -242,6 +267,10 @@ impl Array {
         let staged = stage(self.nbytes(), &self.queue, write)?;
         let operands = [(self.allocation(), Access::Write), (&staged, Access::Read)];
         let (to, from) = (self.address(), staged.pointer());
+        // SAFETY: two ranges of the operands, which are different allocations.
+        if unsafe { by_host::copy_at_once(&self.queue, &operands, (to, from, staged.bytes())) }? {
+            return Ok(());
+        }
         ordered_all(&self.queue, &operands, |after, sent| {
             in_pieces(&self.queue, staged.bytes(), after, sent, |queue, start, bytes, after| {
                 // SAFETY: both ranges are inside allocations that their logs keep until the event is complete.

@@ -3,7 +3,7 @@
 use super::{Array, Element};
 use crate::device::EventFuture;
 use crate::error::{Error, Result};
-use crate::memory::{Access, Logged, drop_after, ordered};
+use crate::memory::{Access, Logged, by_host, drop_after, ordered};
 use crate::trace::{Reason, with_default_reason};
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -41,6 +41,11 @@ impl Array {
         let _why = with_default_reason(Reason::HostRead);
         let packed = self.contiguous()?;
         let target = values.as_mut_ptr() as usize;
+        let (operand, bytes) = ((packed.allocation(), Access::Read), packed.nbytes());
+        // SAFETY: the range of the operand, and the new memory of a vector.
+        if unsafe { by_host::copy_at_once(packed.queue(), &[operand], (target, packed.address(), bytes)) }? {
+            return Ok(Read { values, size, copy: None, array: self.clone() });
+        }
         let mut submits = false;
         let copied = ordered(packed.queue(), &[(packed.allocation(), Access::Read)], |after| {
             submits = true;

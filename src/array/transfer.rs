@@ -5,7 +5,7 @@ use super::{Array, DType, Element, bytes_of};
 use crate::device::{Event, Queue};
 use crate::error::{Error, Result, spelled};
 use crate::memory::{
-    Access, ForeignOwner, Logged, drop_after, is_capturing, ordered_all, refuse, try_reserve,
+    Access, ForeignOwner, Logged, by_host, drop_after, is_capturing, ordered_all, refuse, try_reserve,
 };
 use crate::runtime::interrupt::{self, uninterruptible};
 use crate::trace::{Reason, with_default_reason, with_reason};
@@ -150,8 +150,11 @@ impl Array {
         self.refuse_read()?;
         let _why = with_default_reason(Reason::HostRead);
         let packed = self.contiguous()?;
-        packed.before_lending(Access::Read, owner)?;
         let (to, from) = (target as usize, packed.address());
+        if packed.copied_by_host(Access::Read, to, from)? {
+            return self.allocation().check();
+        }
+        packed.before_lending(Access::Read, owner)?;
         let event = ordered_all(&packed.queue, &[(packed.allocation(), Access::Read)], |after, sent| {
             in_pieces(&packed.queue, bytes, after, sent, |queue, start, bytes, after| {
                 // SAFETY: the source is inside the allocation; the target outlives the copy, as `finish` ensures.
@@ -231,8 +234,11 @@ impl Array {
                 Ok(())
             });
         }
-        self.before_lending(Access::Write, owner)?;
         let (to, from) = (self.address(), values.as_ptr() as usize);
+        if self.copied_by_host(Access::Write, to, from)? {
+            return Ok(());
+        }
+        self.before_lending(Access::Write, owner)?;
         let event = ordered_all(&self.queue, &[(self.allocation(), Access::Write)], |after, sent| {
             in_pieces(&self.queue, values.len(), after, sent, |queue, start, bytes, after| {
                 // SAFETY: the target is inside the allocation; the values outlive the copy, as `finish` ensures.
@@ -240,6 +246,17 @@ impl Array {
             })
         });
         finish(&self.queue, event, owner)
+    }
+
+    /// Copies between a small contiguous array and memory of the caller, if the host may. `to` and `from` are its address
+    /// and one of as many bytes.
+    fn copied_by_host(&self, access: Access, to: usize, from: usize) -> Result<bool> {
+        let bytes = self.nbytes();
+        by_host::when_free(&self.queue, (self.allocation(), access), bytes, || {
+            // SAFETY: the array's memory, which is the host's and which no command uses, and memory of the caller. The
+            // caller's may be in the same allocation, and even overlap.
+            unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) }
+        })
     }
 
     /// Waits for earlier work first, since that wait can be interrupted and the wait for the copy cannot.
@@ -362,9 +379,13 @@ impl Array {
 
     fn copy_bytes(&self, source: &Self) -> Result<()> {
         let operands = [(self.allocation(), Access::Write), (source.allocation(), Access::Read)];
-        let (to, from) = (self.address(), source.address());
+        let (to, from, bytes) = (self.address(), source.address(), self.nbytes());
+        // SAFETY: two ranges of the operands, which do not overlap.
+        if unsafe { by_host::copy_at_once(&self.queue, &operands, (to, from, bytes)) }? {
+            return Ok(());
+        }
         ordered_all(&self.queue, &operands, |after, sent| {
-            in_pieces(&self.queue, self.nbytes(), after, sent, |queue, start, bytes, after| {
+            in_pieces(&self.queue, bytes, after, sent, |queue, start, bytes, after| {
                 // SAFETY: both ranges are inside allocations that their logs keep until the event is complete, of
                 // one context, and do not overlap.
                 unsafe { queue.memcpy(to + start, from + start, bytes, after) }
@@ -406,5 +427,75 @@ fn finish(queue: &Queue, copy: Result<Event>, owner: Option<MakeOwner<'_>>) -> R
             Err(Error::Interrupted)
         }
         waited => waited.inspect_err(drain),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::array::{Array, DType};
+    use crate::device::{Queue, QueueProperties, UserEvent, UsmKind, devices};
+    use crate::error::Result;
+    use crate::memory::by_host;
+    use crate::runtime::is_own_process;
+    use std::time::{Duration, Instant};
+
+    /// The first element of memory of the host, as it is now.
+    fn now(array: &Array) -> i32 {
+        // SAFETY: memory of the host, with an element that no thread writes in the test; commands wait for the gate.
+        unsafe { (array.address() as *const i32).read_volatile() }
+    }
+
+    /// Small copies and fills on an idle queue, behind a command that no log has, and after it.
+    fn in_the_order_of(queue: &Queue) -> Result<()> {
+        let array = |value: i32| -> Result<Array> {
+            let array = Array::uninit([64], DType::I32, UsmKind::Device, queue)?;
+            array.fill(value)?;
+            Ok(array)
+        };
+        let (x, y) = (array(1)?, array(2)?);
+        assert!(by_host::is_of_host(x.allocation()) && queue.admits_host());
+        assert_eq!((now(&x), now(&y)), (1, 2), "filled at once");
+        x.assign(&y)?;
+        assert_eq!(now(&x), 2, "copied at once");
+
+        let Some((gate, event)) = UserEvent::new(queue)? else { return Ok(()) };
+        queue.barrier(std::slice::from_ref(&event))?;
+        x.fill(3)?;
+        y.assign(&x)?;
+        if queue.in_order() {
+            assert_eq!((now(&x), now(&y)), (2, 2), "the queue orders both after the barrier");
+        }
+        let begun = Instant::now();
+        let signal = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            gate.signal();
+        });
+        assert_eq!(y.to_vec::<i32>()?, [3; 64]);
+        x.copy_from_slice(&[4i32; 64])?;
+        assert_eq!(x.to_vec::<i32>()?, [4; 64]);
+        if queue.in_order() {
+            assert!(begun.elapsed() >= Duration::from_millis(40), "the reads waited for the gate");
+        }
+        signal.join().expect("the thread does not panic");
+        queue.wait()
+    }
+
+    #[test]
+    fn small_copies_by_the_host_keep_the_order_of_commands() -> Result<()> {
+        const NAME: &str = "array::transfer::tests::small_copies_by_the_host_keep_the_order_of_commands";
+        if !is_own_process(NAME) {
+            return Ok(());
+        }
+        let Some(device) = devices()?.into_iter().find(|device| {
+            device.device_type() == crate::device::DeviceType::Cpu && device.capabilities().user_events
+        }) else {
+            println!("skipped: no CPU device with user events");
+            return Ok(());
+        };
+        for in_order in [true, false] {
+            let properties = QueueProperties { in_order, ..QueueProperties::default() };
+            in_the_order_of(&Queue::create(&device.default_context()?, &device, properties)?)?;
+        }
+        Ok(())
     }
 }

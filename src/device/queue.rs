@@ -337,6 +337,20 @@ impl Queue {
         Ok(!self.is_exposed() && self.0.raw.in_flight.is_empty()?)
     }
 
+    /// Whether the host may do the work of a command that waits for no event: libsycl need not know all commands, and no
+    /// earlier command of an in-order queue is in flight.
+    pub(crate) fn admits_host(&self) -> bool {
+        driver_use::is_allowed() && (!self.in_order() || self.is_idle().unwrap_or(false))
+    }
+
+    /// As [`admits_host`](Self::admits_host), after a wait for the earlier commands.
+    pub(crate) fn wait_to_admit_host(&self) -> Result<bool> {
+        if !driver_use::is_allowed() || (self.in_order() && self.is_exposed()) {
+            return Ok(false);
+        }
+        if self.in_order() { self.wait().map(|()| true) } else { Ok(true) }
+    }
+
     /// Raises stored errors of commands or clean-ups, without waiting.
     pub(crate) fn raise_errors(&self) -> Result<()> {
         ffi::queue_raise_errors(self.raw()?).during("work on a queue")

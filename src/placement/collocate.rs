@@ -4,7 +4,7 @@ use super::plan::{Action, Facts, Plan, Step, decide};
 use crate::array::{Array, DType};
 use crate::device::{DeviceType, Event, Queue, UsmKind};
 use crate::error::{Error, Result};
-use crate::memory::{Access, Allocation, Operand, ordered_across};
+use crate::memory::{Access, Allocation, Operand, by_host, ordered_across};
 use crate::trace::{Reason, with_default_reason, with_reason};
 
 /// Bytes of one staging buffer. Two of them are in use at once.
@@ -205,11 +205,16 @@ fn copy(array: &Array, target: &Queue, route: Route) -> Result<Array> {
 }
 
 fn direct(source: &Array, target: &Array) -> Result<()> {
-    let queue = target.queue();
-    ordered_across(queue, &operands(source, target), |after, _| {
+    let (queue, operands) = (target.queue(), operands(source, target));
+    let (to, from, bytes) = (target.address(), source.address(), target.nbytes());
+    // SAFETY: two ranges of the operands, which are different allocations.
+    if unsafe { by_host::copy_at_once(queue, &operands, (to, from, bytes)) }? {
+        return Ok(());
+    }
+    ordered_across(queue, &operands, |after, _| {
         // SAFETY: both ranges are inside allocations that their logs keep until the event is complete. The
         // source is USM of the queue's context or readable by the host, as the plan found.
-        unsafe { queue.memcpy(target.address(), source.address(), target.nbytes(), after) }
+        unsafe { queue.memcpy(to, from, bytes, after) }
     })?;
     Ok(())
 }

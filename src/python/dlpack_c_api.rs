@@ -6,10 +6,10 @@
 
 use super::classes::Array;
 use super::scope;
-use crate::Error;
 use crate::interop::dlpack::{self, DLManagedTensorVersioned, DLTensor, Destination, Export, Order, VERSION};
 use crate::python::gil::detach;
 use crate::runtime::without_python_lock;
+use crate::{Error, MemoryKind};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -115,9 +115,10 @@ unsafe fn exported<R>(
     let object = unsafe { Borrowed::from_ptr(py, object) };
     let array = &object.cast::<Array>()?.get().array;
     let current = scope::current(py)?;
-    if current == *array.queue() {
-        // This is the work queue of the array's device. If the array has none, the export returns an error.
-        return Ok(without_python_lock(|| export(array, Order::Queue(&current)))?);
+    if current == *array.queue() && array.memory_kind() != MemoryKind::System {
+        // This is the work queue of the array's device. If the array has none, the export returns an error. Orders of
+        // queues block without the GIL only.
+        return Ok(export(array, Order::Queue(&current))?);
     }
     let queue = crate::with_queue(&current, || dlpack::work_queue(dlpack::device_of(array)))?;
     let order = queue.as_ref().map_or(Order::Unordered, Order::Queue);

@@ -16,7 +16,7 @@ SCRIPT = """
 import sys
 import numpy as np
 import usmq
-x = usmq.asarray(np.ones(1000, "f4"))
+x = usmq.asarray(np.ones(1 << 17, "f4"))
 total = x.to_numpy().sum()
 print(__name__, sys.argv[1:], total)
 """
@@ -46,7 +46,7 @@ def test_an_unmodified_script_is_profiled(
     path = script(SCRIPT)
     out = [tmp_path / "run.json", tmp_path / "run.svg"]
     done = trace(run_python, "-o", out[0], "-o", out[1], "--", path, "-a", "--", "b c")
-    assert done.stdout == "__main__ ['-a', '--', 'b c'] 1000.0\n"
+    assert done.stdout == "__main__ ['-a', '--', 'b c'] 131072.0\n"
     assert "host read" in done.stderr
     assert str(out[0]) in done.stderr
     found = {
@@ -56,7 +56,7 @@ def test_an_unmodified_script_is_profiled(
     }
     assert found["copy", "import"]["source"] == f"{path}:5"
     assert found["copy", "host read"]["source"] == f"{path}:6"
-    assert found["copy", "host read"]["bytes"] == 4000
+    assert found["copy", "host read"]["bytes"] == 4 << 17
     assert {args["clock"] for args in found.values()} == {"device"}
     assert out[1].read_text(encoding="utf-8").startswith("<svg")
 

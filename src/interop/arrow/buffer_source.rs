@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::interop::device_ordinal::queue_for;
 use crate::manager::current_queue;
 use crate::memory::try_reserve::try_with_capacity;
-use crate::memory::{Access, Allocation, ForeignOwner, Import, drop_after, ordered_all, refuse};
+use crate::memory::{Access, Allocation, ForeignOwner, Import, by_host, drop_after, ordered_all, refuse};
 use crate::runtime::interrupt::uninterruptible;
-use crate::trace::{Reason, with_default_reason};
+use crate::trace::{Kind, Reason, with_default_reason};
 use once_cell::sync::OnceCell;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -96,8 +96,21 @@ impl HostSource {
         }
         refuse(|| "an import of Arrow data from host memory".to_owned())?;
         let array = Array::uninit([bytes], DType::U8, self.kind, &self.queue)?;
-        let parts = self.merged(parts)?;
         let _why = with_default_reason(Reason::Import);
+        let operand = (array.allocation(), Access::Write);
+        let is_done = by_host::at_once(&self.queue, &[operand], (Kind::Copy, bytes), || {
+            let mut target = array.address();
+            for (pointer, bytes) in parts.iter().filter(|(_, bytes)| *bytes > 0) {
+                // SAFETY: the producer vouches for the source; the targets are parts of a new allocation, which is the
+                // host's.
+                unsafe { ptr::copy_nonoverlapping(*pointer as *const u8, target as *mut u8, *bytes) };
+                target += bytes;
+            }
+        })?;
+        if is_done {
+            return Ok(Buffer::Held(array.as_readonly()));
+        }
+        let parts = self.merged(parts)?;
         let mut started: SmallVec<[Event; 4]> = SmallVec::new();
         let event = ordered_all(&self.queue, &[(array.allocation(), Access::Write)], |after, sent| {
             let mut target = array.address();

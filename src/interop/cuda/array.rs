@@ -2,7 +2,7 @@
 
 use super::device::CudaDevice;
 use super::driver::{Handle, Recorded};
-use super::transfer::{Direction, Remote, copy_beside, is_direct, register, start};
+use super::transfer::{Direction, Remote, is_direct, register, start};
 use crate::array::{Array, DType, Layout};
 use crate::completion::release;
 use crate::device::{Queue, UsmKind};
@@ -185,7 +185,7 @@ impl CudaArray {
             return copy.contiguous();
         }
         let result = Array::uninit(self.shape(), self.dtype, kind, queue)?;
-        copy_beside(&copy, &result)?;
+        result.assign(&copy)?;
         Ok(result)
     }
 
@@ -378,7 +378,7 @@ fn registered(source: Array, device: &CudaDevice) -> Result<Array> {
     register(device, staged.allocation())?;
     let layout = Layout::contiguous(source.shape(), source.dtype().itemsize())?;
     let staged = Array::from_parts(staged.shared_allocation(), layout, source.dtype(), queue, false);
-    copy_beside(&source, &staged)?;
+    staged.assign(&source)?;
     Ok(staged)
 }
 

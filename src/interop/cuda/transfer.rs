@@ -7,7 +7,6 @@ use super::device::{CudaDevice, Undrained};
 use super::driver::{Driver, Handle, Recorded};
 use super::in_flight::InFlight;
 use super::transfer_stream::TransferStream;
-use crate::array::Array;
 use crate::completion::watch;
 use crate::device::{DeviceType, Event, Queue, UserEvent, UsmKind};
 use crate::error::{Error, Result};
@@ -49,34 +48,7 @@ pub(super) struct Remote {
 /// Whether a transfer of this many bytes can use USM of this kind directly: the driver registers whole allocations of
 /// memory that is the host's.
 pub(super) fn is_direct(kind: UsmKind, queue: &Queue, bytes: usize) -> bool {
-    bytes >= OWN_RANGE && is_of_host(kind, queue)
-}
-
-fn is_of_host(kind: UsmKind, queue: &Queue) -> bool {
-    kind == UsmKind::Host || queue.device().device_type() == DeviceType::Cpu
-}
-
-/// Copies a contiguous array to another one of the same queue, for a second copy of a transfer. Small memory of the host is
-/// copied by this thread if no command uses it: a command would take ten times as long.
-pub(super) fn copy_beside(source: &Array, target: &Array) -> Result<()> {
-    let (queue, bytes) = (target.queue(), target.nbytes());
-    let is_of_host = |array: &Array| array.usm_kind().is_some_and(|kind| is_of_host(kind, queue));
-    if bytes >= OWN_RANGE || !source.is_contiguous() || !is_of_host(source) || !is_of_host(target) {
-        return target.assign(source);
-    }
-    refuse(|| "a transfer from or to CUDA memory".to_owned())?;
-    let operands = [(source.allocation(), Access::Read), (target.allocation(), Access::Write)];
-    let (from, to) = (source.address(), target.address());
-    let copied = ordered_or_complete(queue, &operands, |after, _| {
-        if after.iter().all(Event::is_complete) {
-            // SAFETY: memory of the host of this many bytes, of two allocations, which no command uses.
-            unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
-            return Ok(None);
-        }
-        // SAFETY: both ranges are inside allocations that their logs keep until the event is complete.
-        unsafe { queue.memcpy(to, from, bytes, after) }.map(Some)
-    });
-    copied.map(drop)
+    bytes >= OWN_RANGE && (kind == UsmKind::Host || queue.device().device_type() == DeviceType::Cpu)
 }
 
 /// Registers USM with the driver until the runtime frees it. False if usmq does not free it, or it is a part of an

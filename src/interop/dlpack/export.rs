@@ -7,8 +7,10 @@ use crate::array::Array;
 use crate::device::{MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
+use crate::memory::sharing::is_ready_on;
 use crate::memory::{Access, ordered};
 use crate::runtime::checks::InDestructor;
+use crate::runtime::without_python_lock;
 use crate::trace::{Reason, with_reason};
 use std::ffi::c_void;
 use std::mem::{ManuallyDrop, size_of};
@@ -245,6 +247,14 @@ fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
 
 /// Orders the consumer's work after the work of usmq.
 fn publish(array: &Array, order: Order<'_>) -> Result<()> {
+    match order {
+        Order::Queue(queue) if is_ready_on(array.allocation(), queue) => Ok(()),
+        // It takes locks of threads that may need the GIL.
+        _ => without_python_lock(|| publish_first(array, order)),
+    }
+}
+
+fn publish_first(array: &Array, order: Order<'_>) -> Result<()> {
     let memory = array.allocation();
     match order {
         Order::Queue(queue) if memory.place().is_some_and(|(own, _)| own == queue.context()) => {

@@ -1,0 +1,34 @@
+//! Memory that another library may use without an entry in a log.
+
+use super::access_log::Access;
+use super::allocation::Allocation;
+use super::ordered_submit::Logged;
+use crate::device::Queue;
+use crate::error::Result;
+use smallvec::SmallVec;
+
+/// Whether another library may use the memory.
+pub(super) fn is_shared(memory: &Allocation) -> Result<bool> {
+    let (mut shared, mut locked) = (false, Ok(()));
+    memory.each_log(&mut |log| match log.lock() {
+        Ok(log) => shared |= !log.shared_on.is_empty(),
+        Err(error) => locked = Err(error),
+    });
+    locked.map(|()| shared)
+}
+
+/// Whether another library may use the memory on this in-order queue already, and every use so far comes before new work of
+/// it on the queue. False if another thread holds the log: never waits.
+pub(crate) fn is_ready_on(memory: &Allocation, queue: &Queue) -> bool {
+    let mut ready = queue.in_order();
+    memory.each_log(&mut |log| {
+        let Some(log) = log.try_lock().filter(|_| ready) else {
+            ready = false;
+            return;
+        };
+        let mut others = SmallVec::new();
+        log.access.dependencies(Access::ReadWrite, Some(queue.id()), &mut others);
+        ready = others.is_empty() && matches!(log.shared_on.as_slice(), [only] if only == queue);
+    });
+    ready
+}
