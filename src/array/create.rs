@@ -150,7 +150,7 @@ impl Array {
         Ok(array)
     }
 
-    /// Sets every element. Returns before the fill is complete.
+    /// Sets every element. May return before the fill is complete.
     ///
     /// ```
     /// use usmq::Array;
@@ -267,7 +267,7 @@ impl Array {
         let staged = stage(self.nbytes(), &self.queue, write)?;
         let operands = [(self.allocation(), Access::Write), (&staged, Access::Read)];
         let (to, from) = (self.address(), staged.pointer());
-        // SAFETY: two ranges of the operands, which are different allocations.
+        // SAFETY: two ranges of the operands; `staged` is a new allocation.
         if unsafe { by_host::copy_at_once(&self.queue, &operands, (to, from, staged.bytes())) }? {
             return Ok(());
         }

@@ -44,6 +44,7 @@ impl Array {
         let (operand, bytes) = ((packed.allocation(), Access::Read), packed.nbytes());
         // SAFETY: the range of the operand, and the new memory of a vector.
         if unsafe { by_host::copy_at_once(packed.queue(), &[operand], (target, packed.address(), bytes)) }? {
+            packed.queue().raise_errors()?;
             return Ok(Read { values, size, copy: None, array: self.clone() });
         }
         let mut submits = false;

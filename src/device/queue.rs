@@ -3,7 +3,7 @@
 use super::driver_use::{self, DriverTurn, DriverUse};
 use super::driver_wait::{self, DriverWait};
 use super::in_flight::{Added, Command, InFlight, Submission};
-use super::{Context, Device, Priority};
+use super::{Context, Device, DeviceType, Priority};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -333,22 +333,18 @@ impl Queue {
     }
 
     /// Whether all commands are known to be complete. Commands of other libraries are not known.
-    pub(super) fn is_idle(&self) -> Result<bool> {
+    pub(crate) fn is_idle(&self) -> Result<bool> {
         Ok(!self.is_exposed() && self.0.raw.in_flight.is_empty()?)
     }
 
-    /// Whether the host may do the work of a command that waits for no event: libsycl need not know all commands, and no
-    /// earlier command of an in-order queue is in flight.
+    /// Whether the host may do the work of its commands between them: host and device have one address space, no other
+    /// library knows the queue, and libsycl need not get all commands.
     pub(crate) fn admits_host(&self) -> bool {
-        driver_use::is_allowed() && (!self.in_order() || self.is_idle().unwrap_or(false))
-    }
-
-    /// As [`admits_host`](Self::admits_host), after a wait for the earlier commands.
-    pub(crate) fn wait_to_admit_host(&self) -> Result<bool> {
-        if !driver_use::is_allowed() || (self.in_order() && self.is_exposed()) {
-            return Ok(false);
-        }
-        if self.in_order() { self.wait().map(|()| true) } else { Ok(true) }
+        let device = self.device();
+        device.device_type() == DeviceType::Cpu
+            && device.has_system_usm()
+            && !self.is_exposed()
+            && driver_use::is_allowed()
     }
 
     /// Raises stored errors of commands or clean-ups, without waiting.

@@ -167,10 +167,25 @@ impl Inner {
         let (Code::Sycl(source) | Code::OpenCl(source)) = &self.code else { return log };
         let flags = self.code.flags(&self.options);
         let defined = defined_kernels(source, &flags, &IncludedFiles::read(source, &flags));
-        let log = if defined.is_empty() || defined.iter().any(|defined| defined == name) {
+        // A kernel may also come from a macro that this search does not know.
+        let is_unmarked = || {
+            let missing = [
+                format!("use of undeclared identifier '{name}'"),
+                format!("not a SYCL free function as '{name}'"),
+            ];
+            self.is_sycl() && missing.iter().any(|text| log.contains(text))
+        };
+        let log = if defined.iter().any(|defined| defined == name) {
             log
-        } else {
+        } else if !defined.is_empty() {
             format!("the source defines no kernel {name:?}; it defines {}\n{log}", defined.join(", "))
+        } else if is_unmarked() {
+            format!(
+                "the source defines no kernel; include usmq/kernel.h, and write USMQ_KERNEL(1) void {name}(...) for a \
+                 range of one dimension\n{log}"
+            )
+        } else {
+            log
         };
         if self.is_sycl() { with_advice(log) } else { log }
     }

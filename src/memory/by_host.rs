@@ -1,31 +1,23 @@
-//! Copies and fills of memory of the host by the calling thread instead of a command, which takes a fifth of the time of a
-//! command for small ones.
+//! Small copies and fills that the calling thread does itself: on CPU devices a command takes five times as long, or more.
 //!
-//! The order is that of the command: after the uses in the logs and, because a kernel may use addresses that no log knows,
-//! after the earlier commands of an in-order queue.
+//! The order is that of the command: after the uses in the logs, and after all earlier commands of the queue. A kernel may
+//! use addresses that no log knows, which an in-order queue or a barrier orders.
 
 use super::allocation::{Allocation, Operand};
-use super::ordered_submit::ordered_or_complete;
+use super::ordered_submit::{Logged, ordered_or_complete};
 use super::recording::is_capturing;
 use super::sharing::is_shared;
 use crate::device::{DeviceType, Event, MemoryKind, Queue, UsmKind};
-use crate::error::Result;
-use crate::trace::{Kind, Label, recorder};
+use crate::error::{Error, Result};
+use crate::runtime::not_forked;
+use crate::trace::{Completion, Kind, Label, recorder};
+use smallvec::SmallVec;
 
 /// Up to this many bytes, the work takes less time than submitting a command.
 const AT_ONCE: usize = 32 << 10;
 
 /// Up to this many bytes, a copy takes less time than a command and the wait for it.
 const WAITED: usize = 128 << 10;
-
-/// Whether the host reads and writes the memory directly: host USM, system memory, and all memory of CPU devices.
-pub(crate) fn is_of_host(memory: &Allocation) -> bool {
-    match (memory.kind(), memory.place()) {
-        (MemoryKind::System | MemoryKind::Usm(UsmKind::Host), _) => true,
-        (MemoryKind::Usm(_), Some((_, device))) => device.device_type() == DeviceType::Cpu,
-        (MemoryKind::Usm(_), None) => false,
-    }
-}
 
 /// Does the work of a small command now, if the command could start now. False without a call of `work` if a command must
 /// be submitted. `work` uses only the memory of the operands, and memory of the caller.
@@ -35,8 +27,7 @@ pub(crate) fn at_once(
     (kind, bytes): (Kind, usize),
     work: impl FnOnce(),
 ) -> Result<bool> {
-    let is_small = bytes <= AT_ONCE && operands.iter().all(|(memory, _)| is_of_host(memory));
-    if !is_small || is_capturing() || !queue.admits_host() {
+    if bytes > AT_ONCE || !is_admitted(queue, operands)? || !is_idle(queue) {
         return Ok(false);
     }
     run(queue, operands, (kind, bytes), work)
@@ -57,23 +48,78 @@ pub(crate) unsafe fn copy_at_once(
     })
 }
 
-/// As [`at_once`], for a copy that the caller waits for: waits for the work before it. False if a command must be
-/// submitted: also if another library may use the memory.
-pub(crate) fn when_free(
+/// As [`at_once`], for a copy that the caller waits for. Waits for the work before it if `may_wait`, and raises the errors
+/// that the queue has stored.
+pub(crate) fn waited_copy(
     queue: &Queue,
     operand: Operand<'_>,
-    bytes: usize,
+    (bytes, may_wait): (usize, bool),
     copy: impl FnOnce(),
 ) -> Result<bool> {
-    let (memory, access) = operand;
-    if bytes > WAITED || !is_of_host(memory) || is_capturing() || is_shared(memory)? {
+    if bytes > WAITED || !is_admitted(queue, &[operand])? {
         return Ok(false);
     }
-    memory.wait_for_host(access)?;
-    if !queue.admits_host() && !queue.wait_to_admit_host()? {
+    let is_free = if may_wait { wait_for_turn(queue, operand)? } else { is_idle(queue) };
+    if !is_free || !run(queue, &[operand], (Kind::Copy, bytes), copy)? {
         return Ok(false);
     }
-    run(queue, &[operand], (Kind::Copy, bytes), copy)
+    queue.raise_errors().map(|()| true)
+}
+
+/// Whether the host may do the work of a command, at the time when the command could start.
+fn is_admitted(queue: &Queue, operands: &[Operand<'_>]) -> Result<bool> {
+    if !queue.admits_host() || is_capturing() || !operands.iter().all(|(memory, _)| is_of_host(memory)) {
+        return Ok(false);
+    }
+    // Before a lock that a thread of a parent may hold for ever.
+    not_forked()?;
+    for (memory, _) in operands {
+        if is_shared(memory)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether the memory is the host's: host USM, system memory, and all memory of CPU devices.
+fn is_of_host(memory: &Allocation) -> bool {
+    match (memory.kind(), memory.place()) {
+        (MemoryKind::System | MemoryKind::Usm(UsmKind::Host), _) => true,
+        (MemoryKind::Usm(_), Some((_, device))) => device.device_type() == DeviceType::Cpu,
+        (MemoryKind::Usm(_), None) => false,
+    }
+}
+
+/// False also for a queue with a failed command, whose state only a wait knows.
+fn is_idle(queue: &Queue) -> bool {
+    queue.is_idle().unwrap_or(false)
+}
+
+/// Waits for the commands before a copy. False if a command must be submitted.
+fn wait_for_turn(queue: &Queue, (memory, access): Operand<'_>) -> Result<bool> {
+    let mut events = SmallVec::<[Event; 4]>::new();
+    let mut locked = Ok(());
+    memory.each_log(&mut |log| match log.lock() {
+        Ok(log) => events.extend(log.access.before_host(access)),
+        Err(error) => locked = Err(error),
+    });
+    locked?;
+    for event in events {
+        let begun = recorder::begin();
+        let waited = event.wait_quietly();
+        recorder::waited(begun, event.queue(), Some(event.record()));
+        match waited {
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            // The command gets the event, or follows it on the queue.
+            Err(_) => break,
+            Ok(()) => {}
+        }
+    }
+    if is_idle(queue) {
+        return Ok(true);
+    }
+    // A copy on another queue need not follow all earlier commands.
+    if queue.in_order() { queue.wait().map(|()| true) } else { Ok(false) }
 }
 
 fn run(

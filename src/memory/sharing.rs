@@ -5,10 +5,12 @@ use super::allocation::Allocation;
 use super::ordered_submit::Logged;
 use crate::device::Queue;
 use crate::error::Result;
+use crate::runtime::checks;
 use smallvec::SmallVec;
 
 /// Whether another library may use the memory.
 pub(super) fn is_shared(memory: &Allocation) -> Result<bool> {
+    checks::waits(|| false);
     let (mut shared, mut locked) = (false, Ok(()));
     memory.each_log(&mut |log| match log.lock() {
         Ok(log) => shared |= !log.shared_on.is_empty(),
@@ -17,9 +19,9 @@ pub(super) fn is_shared(memory: &Allocation) -> Result<bool> {
     locked.map(|()| shared)
 }
 
-/// Whether another library may use the memory on this in-order queue already, and every use so far comes before new work of
-/// it on the queue. False if another thread holds the log: never waits.
-pub(crate) fn is_ready_on(memory: &Allocation, queue: &Queue) -> bool {
+/// Whether an export to another library that uses this in-order queue has nothing left to order or to register: the memory is
+/// shared on this queue only, and no command elsewhere uses it. Never waits: false if another thread holds the log.
+pub(crate) fn is_shared_in_order_on(memory: &Allocation, queue: &Queue) -> bool {
     let mut ready = queue.in_order();
     memory.each_log(&mut |log| {
         let Some(log) = log.try_lock().filter(|_| ready) else {

@@ -207,7 +207,7 @@ fn copy(array: &Array, target: &Queue, route: Route) -> Result<Array> {
 fn direct(source: &Array, target: &Array) -> Result<()> {
     let (queue, operands) = (target.queue(), operands(source, target));
     let (to, from, bytes) = (target.address(), source.address(), target.nbytes());
-    // SAFETY: two ranges of the operands, which are different allocations.
+    // SAFETY: two ranges of the operands; the target is a new allocation.
     if unsafe { by_host::copy_at_once(queue, &operands, (to, from, bytes)) }? {
         return Ok(());
     }

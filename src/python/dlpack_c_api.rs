@@ -116,8 +116,8 @@ unsafe fn exported<R>(
     let array = &object.cast::<Array>()?.get().array;
     let current = scope::current(py)?;
     if current == *array.queue() && array.memory_kind() != MemoryKind::System {
-        // This is the work queue of the array's device. If the array has none, the export returns an error. Orders of
-        // queues block without the GIL only.
+        // This is the work queue of the array's device. If the array has none, the export returns an error. With
+        // `Order::Queue`, the export releases the GIL before it blocks.
         return Ok(export(array, Order::Queue(&current))?);
     }
     let queue = crate::with_queue(&current, || dlpack::work_queue(dlpack::device_of(array)))?;

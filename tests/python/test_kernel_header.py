@@ -450,6 +450,12 @@ def test_errors_name_the_line_of_the_source():
         usmq.Kernel.from_sycl(f"{HEADER}USMQ_KERNEL(1) void f(float *x) {{}}", "g")
 
 
+@pytest.mark.parametrize("source", ["void f(float *x) {}", "int other() { return 1; }"])
+def test_a_source_without_a_marked_function_is_an_error_with_the_fix(source: str) -> None:
+    with pytest.raises(usmq.KernelBuildError, match=r"write USMQ_KERNEL\(1\) void f\(\.\.\.\)"):
+        usmq.Kernel.from_sycl(source, "f")(1, usmq.zeros(1, "f4"))
+
+
 # --- the trial of the runtime
 
 ONCE = f"""

@@ -8,7 +8,7 @@ use crate::completion::release;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::suai::{self, SyclObject};
-use crate::memory::{ForeignOwner, OWN_RANGE, drop_after};
+use crate::memory::{ForeignOwner, OWN_RANGE, drop_after, refuse};
 use crate::placement::{Action, Step};
 use crate::runtime::checks::InDestructor;
 use std::ffi::c_void;
@@ -93,6 +93,7 @@ impl CudaArray {
     }
 
     pub(super) fn copied(array: &Array, device: &Arc<CudaDevice>) -> Result<Self> {
+        refuse(|| "a transfer to CUDA memory".to_owned())?;
         let source = array.contiguous()?;
         let (bytes, dtype, stream) =
             (source.nbytes(), source.dtype(), Some((device.context(), device.shown)));

@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::device::{MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
-use crate::memory::sharing::is_ready_on;
+use crate::memory::sharing::is_shared_in_order_on;
 use crate::memory::{Access, ordered};
 use crate::runtime::checks::InDestructor;
 use crate::runtime::without_python_lock;
@@ -248,8 +248,8 @@ fn on_host(array: &Array, copy: Option<bool>) -> Result<(Array, bool)> {
 /// Orders the consumer's work after the work of usmq.
 fn publish(array: &Array, order: Order<'_>) -> Result<()> {
     match order {
-        Order::Queue(queue) if is_ready_on(array.allocation(), queue) => Ok(()),
-        // It takes locks of threads that may need the GIL.
+        Order::Queue(queue) if is_shared_in_order_on(array.allocation(), queue) => Ok(()),
+        // It takes locks that another thread may hold while it waits for the GIL.
         _ => without_python_lock(|| publish_first(array, order)),
     }
 }
