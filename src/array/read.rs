@@ -44,7 +44,6 @@ impl Array {
         let (operand, bytes) = ((packed.allocation(), Access::Read), packed.nbytes());
         // SAFETY: the range of the operand, and the new memory of a vector.
         if unsafe { by_host::copy_at_once(packed.queue(), &[operand], (target, packed.address(), bytes)) }? {
-            packed.queue().raise_errors()?;
             return Ok(Read { values, size, copy: None, array: self.clone() });
         }
         let mut submits = false;
@@ -131,7 +130,9 @@ impl<T: Element> Future for ReadFuture<T> {
             return Poll::Ready(Err(Error::value("the result of this future was already taken")));
         };
         let waited = match &mut read.copy {
-            None => Ok(()),
+            None if read.size == 0 => Ok(()),
+            // The host has made the copy. As with an event, the caller gets the errors that the queue has stored.
+            None => read.array.queue().raise_errors(),
             Some(copy) => match Pin::new(copy).poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(waited) => waited,

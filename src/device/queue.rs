@@ -8,7 +8,7 @@ use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::checks::InDestructor;
-use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, retry};
+use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, not_forked, retry};
 use crate::trace::{DeviceHandle, QueueHandle, TracedQueue};
 use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
@@ -334,6 +334,8 @@ impl Queue {
 
     /// Whether all commands are known to be complete. Commands of other libraries are not known.
     pub(crate) fn is_idle(&self) -> Result<bool> {
+        // Before a lock that a thread of the parent may have held.
+        not_forked()?;
         Ok(!self.is_exposed() && self.0.raw.in_flight.is_empty()?)
     }
 

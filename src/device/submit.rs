@@ -8,7 +8,7 @@ use super::{Event, Program, Queue, cross_context};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::interrupt::{self, uninterruptible};
-use crate::runtime::{CountedWait, checks, retry};
+use crate::runtime::{CountedWait, checks, not_forked, retry};
 use crate::trace::{Kind, Label, recorder};
 use cxx::UniquePtr;
 use smallvec::SmallVec;
@@ -283,6 +283,9 @@ impl Queue {
     ///
     /// Returns whether the memory may be freed.
     pub(crate) fn drain(&self) -> bool {
+        if not_forked().is_err() {
+            return false;
+        }
         // The caller already has an error to report.
         uninterruptible(|| retry(|| self.wait().is_ok() || self.is_idle().unwrap_or(false)))
     }

@@ -97,19 +97,23 @@ fn is_idle(queue: &Queue) -> bool {
 
 /// Waits for the commands before a copy. False if a command must be submitted.
 fn wait_for_turn(queue: &Queue, (memory, access): Operand<'_>) -> Result<bool> {
+    memory.check()?;
     let mut events = SmallVec::<[Event; 4]>::new();
-    let mut locked = Ok(());
-    memory.each_log(&mut |log| match log.lock() {
-        Ok(log) => events.extend(log.access.before_host(access)),
-        Err(error) => locked = Err(error),
+    let mut checked = Ok(());
+    memory.each_log(&mut |log| {
+        let found = log.lock().and_then(|log| {
+            events.extend(log.access.before_host(access));
+            log.views.check(access)
+        });
+        checked = std::mem::replace(&mut checked, Ok(())).and(found);
     });
-    locked?;
+    checked?;
     for event in events {
         let begun = recorder::begin();
         let waited = event.wait_quietly();
         recorder::waited(begun, event.queue(), Some(event.record()));
         match waited {
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error @ (Error::Interrupted | Error::Fork)) => return Err(error),
             // The command gets the event, or follows it on the queue.
             Err(_) => break,
             Ok(()) => {}
