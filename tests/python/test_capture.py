@@ -212,7 +212,7 @@ def test_a_replay_behind_a_pending_host_task_of_dpnp(
         z.copy_from(usmq.collocate(ours, like=z))
     graph.replay().wait()
     dpnp.add(y, seven, out=y)
-    steps = 1 << 27
+    steps = 1 << 28
     event = kernels.advance(SIZE, ours, steps)
     dpnp.add(y, seven, out=y)  # the host task that keeps its operands waits for the kernel
     replays = [graph.replay()]
