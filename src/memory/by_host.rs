@@ -122,7 +122,7 @@ fn wait_for_turn(queue: &Queue, (memory, access): Operand<'_>) -> Result<bool> {
     if is_idle(queue) {
         return Ok(true);
     }
-    // A copy on another queue need not follow all earlier commands.
+    // On an out-of-order queue a copy need not follow all earlier commands.
     if queue.in_order() { queue.wait().map(|()| true) } else { Ok(false) }
 }
 
@@ -138,7 +138,7 @@ fn run(
             let begun = recorder::begin();
             work();
             done = true;
-            recorder::done_by_host(begun, Label::new(kind, bytes), queue, after);
+            recorder::done_by_host(begun, Label::new(kind, bytes), queue);
         }
         Ok(None)
     })?;

@@ -256,7 +256,7 @@ impl Array {
         asarray::assign(source.py(), &self.array, source)
     }
 
-    /// Set every element to one value. Returns before the fill is complete. Raises ValueError if the dtype
+    /// Set every element to one value. May return before the fill is complete. Raises ValueError if the dtype
     /// cannot hold the value, as 0.5 in int32, 300 in uint8 or 1e300 in float32, or if the array is
     /// read-only.
     fn fill(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -175,23 +175,17 @@ where
 
 /// Records the work of a command that the host did before it returned.
 #[inline]
-pub(crate) fn done_by_host<C: Completion>(
-    begun: Option<Begun>,
-    label: Label<'_>,
-    queue: impl Into<QueueHandle>,
-    after: &[C],
-) {
+pub(crate) fn done_by_host(begun: Option<Begun>, label: Label<'_>, queue: impl Into<QueueHandle>) {
     let is_told = tracing::level_enabled!(Level::DEBUG);
     if !is_told && begun.is_none() {
         return;
     }
     let queue = queue.into();
     if is_told {
-        tell_of_command(label, &*queue, after.len());
+        tell_of_command(label, &*queue, 0);
     }
     if let Some(begun) = begun {
         let mut record = record(label, Some(queue), (begun.at, now()));
-        record.waited_for = numbers(after.iter().map(C::record));
         record.seen = record.called.1;
         push(record);
     }
