@@ -16,7 +16,7 @@ use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
 use std::path::Path;
 use wheels::WHEELS;
 
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "device",
     "context",
     "queue",
@@ -26,6 +26,7 @@ const SOURCES: [&str; 13] = [
     "pool",
     "kernel",
     "driver_queue",
+    "large_copy",
     "bound_launch",
     "graph",
     "opencl",

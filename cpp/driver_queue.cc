@@ -1,4 +1,5 @@
 #include "driver_queue.h"
+#include "large_copy.h"
 
 #include <algorithm>
 #include <array>
@@ -35,7 +36,8 @@ cl_uint count(const std::vector<cl_event> &events) { return static_cast<cl_uint>
 } // namespace
 
 DriverQueue::DriverQueue(const sycl::queue &queue)
-    : context_(queue.get_context()), gives_events_(!queue.has_property<sycl::property::queue::enable_profiling>()) {
+    : context_(queue.get_context()), gives_events_(!queue.has_property<sycl::property::queue::enable_profiling>()),
+      copy_threads_(LargeCopy::threads_of(queue.get_device())) {
   const auto platform = queue.get_device().get_platform();
   set_pointer_ = opencl_extension<SetPointer>(platform, "clSetKernelArgMemPointerINTEL");
   copy_ = opencl_extension<clEnqueueMemcpyINTEL_fn>(platform, "clEnqueueMemcpyINTEL");
@@ -67,6 +69,15 @@ cl_int DriverQueue::set_pointer(cl_kernel kernel, cl_uint index, std::size_t add
 
 cl_int DriverQueue::copy(std::size_t target, std::size_t source, std::size_t bytes, const std::vector<cl_event> &after,
                          cl_event *event) const {
+  if (copy_threads_ > 1 && LargeCopy::is_faster(target, source, bytes)) {
+    static const auto put = opencl_entry<decltype(&clEnqueueNativeKernel)>("clEnqueueNativeKernel");
+    LargeCopy copy{reinterpret_cast<char *>(target), reinterpret_cast<const char *>(source), bytes, copy_threads_};
+    if (put(native_.object, LargeCopy::run, &copy, sizeof(copy), 0, nullptr, nullptr, count(after), list_or_null(after),
+            event) == CL_SUCCESS) {
+      return CL_SUCCESS;
+    }
+    // The device runs no functions of the host.
+  }
   USMQ_FAULT_POINT("clEnqueueMemcpyINTEL");
   return copy_(native_.object, CL_FALSE, reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source),
                bytes, count(after), list_or_null(after), event);

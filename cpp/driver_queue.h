@@ -42,6 +42,7 @@ private:
   Owned<cl_command_queue> native_{"clReleaseCommandQueue"};
   Context context_;
   bool gives_events_;
+  unsigned copy_threads_;
   SetPointer set_pointer_;
   clEnqueueMemcpyINTEL_fn copy_;
   clEnqueueMemFillINTEL_fn fill_;

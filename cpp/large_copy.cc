@@ -1,0 +1,128 @@
+#include "large_copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sched.h>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace usmq {
+
+namespace {
+
+constexpr std::size_t kSmallest = std::size_t{64} << 20;
+// A thread takes one part at a time, so that one on a busy core copies fewer. Parts end where huge pages do: two
+// threads that touch a new page both fill it with zeros.
+constexpr std::size_t kPart = std::size_t{2} << 20;
+// More do not copy faster: a few cores use all of the memory's bandwidth.
+constexpr unsigned kMostThreads = 16;
+
+// Whether the page exists. The kernel fills a new page with zeros, which the caches then hold.
+bool exists(const char *address) {
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  auto *start = reinterpret_cast<void *>(reinterpret_cast<std::size_t>(address) / page * page);
+  unsigned char resident = 0;
+  return mincore(start, 1, &resident) == 0 && (resident & 1U) != 0;
+}
+
+#ifdef __SSE2__
+constexpr std::size_t kLine = 64;
+// Several pages at once, since the memory's banks serve pages side by side.
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPages = 4;
+
+void stream_line(char *target, const char *source) {
+  for (std::size_t i = 0; i < kLine; i += sizeof(__m128i)) {
+    _mm_stream_si128(reinterpret_cast<__m128i *>(target + i),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i *>(source + i)));
+  }
+}
+
+void copy_part(char *target, const char *source, std::size_t bytes) {
+  if (!exists(target)) {
+    std::memcpy(target, source, bytes);
+    return;
+  }
+  const std::size_t head = std::min(bytes, (kLine - reinterpret_cast<std::size_t>(target) % kLine) % kLine);
+  std::memcpy(target, source, head);
+  std::size_t done = head;
+  for (; bytes - done >= kPages * kPage; done += kPages * kPage) {
+    for (std::size_t line = 0; line < kPage; line += kLine) {
+      for (std::size_t page = 0; page < kPages; ++page) {
+        const std::size_t start = done + page * kPage + line;
+        _mm_prefetch(source + start + 2 * kLine, _MM_HINT_T0);
+        stream_line(target + start, source + start);
+      }
+    }
+  }
+  _mm_sfence();
+  std::memcpy(target + done, source + done, bytes - done);
+}
+#else
+void copy_part(char *target, const char *source, std::size_t bytes) { std::memcpy(target, source, bytes); }
+#endif
+
+void copy_parts(const LargeCopy &copy, std::atomic<std::size_t> &next) {
+  const std::size_t before = reinterpret_cast<std::size_t>(copy.target) % kPart; // of the target's first huge page
+  for (std::size_t part = next.fetch_add(kPart); part < before + copy.bytes; part = next.fetch_add(kPart)) {
+    const std::size_t start = std::max(part, before) - before;
+    const std::size_t end = std::min(part + kPart - before, copy.bytes);
+    copy_part(copy.target + start, copy.source + start, end - start);
+  }
+}
+
+} // namespace
+
+bool LargeCopy::is_faster(std::size_t target, std::size_t source, std::size_t bytes) {
+  const std::size_t distance = target > source ? target - source : source - target;
+  return bytes >= kSmallest && distance >= bytes; // overlapping ranges are the driver's to refuse
+}
+
+unsigned LargeCopy::threads_of(const sycl::device &device) {
+  using sycl::info::partition_property;
+  const bool is_root =
+      device.get_info<sycl::info::device::partition_type_property>() == partition_property::no_partition;
+  // A sub-device has only some of the cores.
+  if (!device.is_cpu() || !device.has(sycl::aspect::usm_system_allocations) || !is_root) {
+    return 0;
+  }
+  return std::min(kMostThreads, device.get_info<sycl::info::device::max_compute_units>());
+}
+
+void CL_CALLBACK LargeCopy::run(void *arguments) noexcept {
+  const LargeCopy copy = *static_cast<const LargeCopy *>(arguments);
+  // The driver binds its threads to one core each, and a thread inherits that from its parent.
+  cpu_set_t cores{};
+  const bool knows_cores = sched_getaffinity(getpid(), sizeof(cores), &cores) == 0;
+  const unsigned threads = knows_cores ? std::min(copy.threads, unsigned(CPU_COUNT(&cores))) : copy.threads;
+  const int own = sched_getcpu();
+  if (own >= 0) {
+    CPU_CLR(own, &cores);
+  }
+  std::atomic<std::size_t> next{0};
+  std::array<std::thread, kMostThreads - 1> others;
+  try {
+    for (unsigned i = 0; i + 1 < threads; ++i) {
+      others[i] = std::thread([&] {
+        if (knows_cores) {
+          sched_setaffinity(0, sizeof(cores), &cores);
+        }
+        copy_parts(copy, next);
+      });
+    }
+  } catch (...) {
+    // The threads that started copy all parts.
+  }
+  copy_parts(copy, next);
+  for (auto &other : others) {
+    if (other.joinable()) {
+      other.join();
+    }
+  }
+}
+
+} // namespace usmq
