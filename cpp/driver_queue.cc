@@ -69,14 +69,13 @@ cl_int DriverQueue::set_pointer(cl_kernel kernel, cl_uint index, std::size_t add
 
 cl_int DriverQueue::copy(std::size_t target, std::size_t source, std::size_t bytes, const std::vector<cl_event> &after,
                          cl_event *event) const {
-  if (copy_threads_ > 1 && LargeCopy::is_faster(target, source, bytes)) {
+  if (auto large = LargeCopy::of(target, source, bytes, copy_threads_)) {
     static const auto put = opencl_entry<decltype(&clEnqueueNativeKernel)>("clEnqueueNativeKernel");
-    LargeCopy copy{reinterpret_cast<char *>(target), reinterpret_cast<const char *>(source), bytes, copy_threads_};
-    if (put(native_.object, LargeCopy::run, &copy, sizeof(copy), 0, nullptr, nullptr, count(after), list_or_null(after),
-            event) == CL_SUCCESS) {
+    if (put(native_.object, LargeCopy::run, &*large, sizeof(*large), 0, nullptr, nullptr, count(after),
+            list_or_null(after), event) == CL_SUCCESS) {
       return CL_SUCCESS;
     }
-    // The device runs no functions of the host.
+    // The driver may still be able to copy: a device need not run functions of the host.
   }
   USMQ_FAULT_POINT("clEnqueueMemcpyINTEL");
   return copy_(native_.object, CL_FALSE, reinterpret_cast<void *>(target), reinterpret_cast<const void *>(source),

@@ -18,7 +18,7 @@ constexpr std::size_t kSmallest = std::size_t{64} << 20;
 // A thread takes one part at a time, so that one on a busy core copies fewer. Parts end where huge pages do: two
 // threads that touch a new page both fill it with zeros.
 constexpr std::size_t kPart = std::size_t{2} << 20;
-// More do not copy faster: a few cores use all of the memory's bandwidth.
+// A few cores use all of the bandwidth of most memories.
 constexpr unsigned kMostThreads = 16;
 
 // Whether the page exists. The kernel fills a new page with zeros, which the caches then hold.
@@ -77,45 +77,49 @@ void copy_parts(const LargeCopy &copy, std::atomic<std::size_t> &next) {
 
 } // namespace
 
-bool LargeCopy::is_faster(std::size_t target, std::size_t source, std::size_t bytes) {
-  const std::size_t distance = target > source ? target - source : source - target;
-  return bytes >= kSmallest && distance >= bytes; // overlapping ranges are the driver's to refuse
-}
-
 unsigned LargeCopy::threads_of(const sycl::device &device) {
   using sycl::info::partition_property;
-  const bool is_root =
-      device.get_info<sycl::info::device::partition_type_property>() == partition_property::no_partition;
-  // A sub-device has only some of the cores.
-  if (!device.is_cpu() || !device.has(sycl::aspect::usm_system_allocations) || !is_root) {
+  if (!device.is_cpu() || !device.has(sycl::aspect::usm_system_allocations) ||
+      // The threads would leave the cores of a sub-device.
+      device.get_info<sycl::info::device::partition_type_property>() != partition_property::no_partition) {
     return 0;
   }
   return std::min(kMostThreads, device.get_info<sycl::info::device::max_compute_units>());
 }
 
+std::optional<LargeCopy> LargeCopy::of(std::size_t target, std::size_t source, std::size_t bytes, unsigned threads) {
+  const std::size_t distance = target > source ? target - source : source - target;
+  // Overlapping ranges are the driver's to refuse.
+  if (threads < 2 || bytes < kSmallest || distance < bytes) {
+    return std::nullopt;
+  }
+  LargeCopy copy{reinterpret_cast<char *>(target), reinterpret_cast<const char *>(source), bytes, threads, {}};
+  // Of the first thread: the driver binds its workers to one core each.
+  if (sched_getaffinity(getpid(), sizeof(copy.cores), &copy.cores) != 0) {
+    return std::nullopt; // more cores than the set has room for
+  }
+  copy.threads = std::min(threads, static_cast<unsigned>(CPU_COUNT(&copy.cores)));
+  return copy.threads < 2 ? std::nullopt : std::optional(copy);
+}
+
 void CL_CALLBACK LargeCopy::run(void *arguments) noexcept {
-  const LargeCopy copy = *static_cast<const LargeCopy *>(arguments);
-  // The driver binds its threads to one core each, and a thread inherits that from its parent.
-  cpu_set_t cores{};
-  const bool knows_cores = sched_getaffinity(getpid(), sizeof(cores), &cores) == 0;
-  const unsigned threads = knows_cores ? std::min(copy.threads, unsigned(CPU_COUNT(&cores))) : copy.threads;
+  LargeCopy copy = *static_cast<const LargeCopy *>(arguments);
+  // A thread inherits the core of its parent, if that is one of the driver's workers.
   const int own = sched_getcpu();
   if (own >= 0) {
-    CPU_CLR(own, &cores);
+    CPU_CLR(own, &copy.cores);
   }
   std::atomic<std::size_t> next{0};
   std::array<std::thread, kMostThreads - 1> others;
   try {
-    for (unsigned i = 0; i + 1 < threads; ++i) {
+    for (unsigned i = 0; i + 1 < copy.threads; ++i) {
       others[i] = std::thread([&] {
-        if (knows_cores) {
-          sched_setaffinity(0, sizeof(cores), &cores);
-        }
+        sched_setaffinity(0, sizeof(copy.cores), &copy.cores);
         copy_parts(copy, next);
       });
     }
   } catch (...) {
-    // The threads that started copy all parts.
+    // The threads that have started copy all parts.
   }
   copy_parts(copy, next);
   for (auto &other : others) {

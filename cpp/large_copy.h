@@ -4,6 +4,9 @@
 
 #include "opencl.h"
 
+#include <optional>
+#include <sched.h>
+
 namespace usmq {
 
 // A copy between memory that the host can access.
@@ -11,14 +14,16 @@ struct LargeCopy {
   char *target;
   const char *source;
   std::size_t bytes;
-  unsigned threads; // at most
+  unsigned threads;
+  // The cores that the process may use.
+  cpu_set_t cores;
 
-  // Whether threads copy these bytes faster than the driver: the time to start them must not matter, and the caches
-  // must not hold what the next command needs.
-  static bool is_faster(std::size_t target, std::size_t source, std::size_t bytes);
-
-  // How many threads may copy for a queue of this device: 0 if only the driver may.
+  // How many threads may copy for a queue of this device, at most: 0 if only the driver may.
   static unsigned threads_of(const sycl::device &device);
+
+  // Nothing if the driver should copy: unless threads have cores, the time to start them is short beside that of the
+  // copy, and the caches could not keep the result for the next command.
+  static std::optional<LargeCopy> of(std::size_t target, std::size_t source, std::size_t bytes, unsigned threads);
 
   // Copies as a function that the driver calls when it is the command's turn (OpenCL's native kernel); `copy` is a
   // LargeCopy.

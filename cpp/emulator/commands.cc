@@ -124,6 +124,14 @@ cl_int CL_API_CALL enqueue_svm_fill(cl_command_queue queue, void *to, const void
                          });
 }
 
+// Refuses functions of the host: nothing is known about the memory that they use.
+cl_int CL_API_CALL enqueue_native(cl_command_queue /*queue*/, void(CL_CALLBACK * /*function*/)(void *), void * /*args*/,
+                                  std::size_t /*size*/, cl_uint /*count*/, const cl_mem * /*list*/,
+                                  const void ** /*places*/, cl_uint /*wait_count*/, const cl_event * /*wait_list*/,
+                                  cl_event * /*event*/) {
+  return CL_INVALID_OPERATION;
+}
+
 } // namespace
 
 cl_int enqueue_by(cl_command_queue queue, const Order &order, Counts counts, Blocks blocks, PutCommand call,
@@ -164,6 +172,7 @@ void replace_commands(cl_icd_dispatch &table) {
   table.clEnqueueNDRangeKernel = enqueue_kernel;
   table.clEnqueueSVMMemcpy = enqueue_svm_copy;
   table.clEnqueueSVMMemFill = enqueue_svm_fill;
+  table.clEnqueueNativeKernel = enqueue_native;
   replace<&cl_icd_dispatch::clEnqueueReadBuffer>(table);
   replace<&cl_icd_dispatch::clEnqueueWriteBuffer>(table);
   replace<&cl_icd_dispatch::clEnqueueCopyBuffer>(table);

@@ -107,6 +107,11 @@ impl Event {
         Self { command, queue: queue.clone(), ordered: false }
     }
 
+    /// The event of a command that was found among those in flight on `queue`.
+    pub(super) fn in_flight(command: Arc<Command>, queue: &Queue) -> Self {
+        Self { command, queue: queue.clone(), ordered: true }
+    }
+
     /// Adds it to the commands in flight on another queue, which submitted a part of its work.
     pub(super) fn is_in_flight_on(&self, queue: &Queue) {
         queue.add_in_flight(&self.command, None);

@@ -220,6 +220,11 @@ impl InFlight {
         many
     }
 
+    /// The commands added so far, except those known to be complete.
+    pub(super) fn commands(&self) -> Vec<Arc<Command>> {
+        self.list.lock().commands.iter().filter(|command| !command.is_done()).cloned().collect()
+    }
+
     /// Whether all are complete.
     ///
     /// # Errors

@@ -273,7 +273,6 @@ impl Queue {
         self.0.raw.in_flight.tidy();
     }
 
-    #[cfg(test)]
     pub(super) fn in_flight(&self) -> &InFlight {
         &self.0.raw.in_flight
     }

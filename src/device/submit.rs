@@ -274,7 +274,7 @@ impl Queue {
             self.tidy();
             return waited;
         }
-        self.wait_by_barrier()?;
+        self.wait_by_events()?;
         self.raise_errors()
     }
 
@@ -293,14 +293,25 @@ impl Queue {
     /// If the thread is interruptible, waits until an in-order queue is idle, so that a following wait that
     /// must not be interrupted is short.
     pub(crate) fn wait_interruptible(&self) -> Result<()> {
-        if self.in_order() && interrupt::is_possible() { self.wait_by_barrier() } else { Ok(()) }
+        if self.in_order() && interrupt::is_possible() { self.wait_by_events() } else { Ok(()) }
     }
 
-    /// Waits for all commands so far by the event of a barrier: events can be queried on every backend, and,
-    /// unlike the queue, without a lock of libsycl.
-    fn wait_by_barrier(&self) -> Result<()> {
-        if self.is_idle().unwrap_or(false) {
-            return Ok(());
+    /// Waits for all commands so far by events, which can be queried on every backend and, unlike the queue, without a lock
+    /// of libsycl.
+    fn wait_by_events(&self) -> Result<()> {
+        match self.is_idle() {
+            Ok(true) => return Ok(()),
+            // The CPU driver crashes at times if an out-of-order queue gets commands right after a barrier that is polled.
+            Ok(false) if !self.in_order() && !self.is_exposed() => {
+                let commands = self.in_flight().commands().into_iter();
+                let waited = commands.map(|command| Event::in_flight(command, self).wait_quietly());
+                match waited.collect() {
+                    // After an error only the runtime knows when the others have ended.
+                    Err(error) if !matches!(error, Error::Interrupted) => {}
+                    waited => return waited,
+                }
+            }
+            _ => {}
         }
         self.barrier_unrecorded()?.wait_quietly()
     }

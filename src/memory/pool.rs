@@ -73,6 +73,8 @@ impl Drop for Pool {
 struct WaitingList {
     blocks: ForkMutex<VecDeque<Waiting>>,
     count: AtomicUsize,
+    /// The number of threads that have taken blocks from the list to free them.
+    freeing: AtomicUsize,
     /// Whether the completion service polls the list.
     watched: AtomicBool,
 }
@@ -361,6 +363,13 @@ impl Pool {
     /// Returns complete and unused blocks to the runtime.
     pub(super) fn give_back(&self) -> Result<()> {
         self.reap(usize::MAX);
+        // Blocks in the hands of other threads, as after a wait the completion service, would be missed.
+        for _ in 0..ROUNDS {
+            if self.waiting.freeing.load(Ordering::Acquire) == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
         let trimmed = self.blocks.trim();
         self.budget.free();
         trimmed
@@ -407,12 +416,17 @@ impl Pool {
     /// runtime under the lock.
     fn reap(&self, most: usize) {
         let most = most.min(self.waiting.len());
+        if most == 0 {
+            return;
+        }
+        self.waiting.freeing.fetch_add(1, Ordering::AcqRel);
         for _ in 0..most {
-            let Some(mut block) = self.waiting.pop_oldest() else { return };
+            let Some(mut block) = self.waiting.pop_oldest() else { break };
             if !block.is_free() || !self.put(&block.block) {
                 self.waiting.push(block);
             }
         }
+        self.waiting.freeing.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Frees a block that no command uses. A free has no error to return: if this returns false, the block must wait for
