@@ -21,8 +21,8 @@ struct LargeCopy {
   // How many threads may copy for a queue of this device, at most: 0 if only the driver may.
   static unsigned threads_of(const sycl::device &device);
 
-  // Nothing if the driver should copy: unless threads have cores, the time to start them is short beside that of the
-  // copy, and the caches could not keep the result for the next command.
+  // Nothing if the driver should copy: if the process may use one core only, or if the copy is so small that the time
+  // to start threads matters and that the caches could keep the result for the next command.
   static std::optional<LargeCopy> of(std::size_t target, std::size_t source, std::size_t bytes, unsigned threads);
 
   // Copies as a function that the driver calls when it is the command's turn (OpenCL's native kernel); `copy` is a

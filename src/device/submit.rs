@@ -303,7 +303,8 @@ impl Queue {
             Ok(true) => return Ok(()),
             // The CPU driver crashes at times if an out-of-order queue gets commands right after a barrier that is polled.
             Ok(false) if !self.in_order() && !self.is_exposed() => {
-                let commands = self.in_flight().commands().into_iter();
+                // The last one first: when it is over, most of the others are, so few are waited for.
+                let commands = self.in_flight().commands().into_iter().rev();
                 let waited = commands.map(|command| Event::in_flight(command, self).wait_quietly());
                 match waited.collect() {
                     // After an error only the runtime knows when the others have ended.
