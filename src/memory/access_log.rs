@@ -41,7 +41,7 @@ const FEW: usize = 16;
 pub(crate) struct AccessLog<E> {
     write: Option<E>,
     /// The latest read of each in-order queue.
-    in_order: SmallVec<[E; 2]>,
+    in_order: SmallVec<[E; 1]>,
     /// Reads of out-of-order queues.
     unordered: Vec<E>,
     /// At this number of unordered reads, complete ones are removed. It doubles with the reads that remain,
@@ -110,24 +110,20 @@ impl<E: Tracked> AccessLog<E> {
         events
     }
 
+    /// Whether a command may still use the memory.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.last_uses().any(|event| !event.is_complete())
+    }
+
     /// All events that may still use the memory, for its release.
     pub(crate) fn pending(&self) -> SmallVec<[E; 4]> {
-        if self.write.is_none() && self.reads().next().is_none() {
-            return SmallVec::new();
-        }
-        let mut pending = SmallVec::new();
-        let add = |event: &E| {
-            if !event.is_complete() {
-                pending.push(event.clone());
-            }
-        };
-        // If there are reads, each of them depends on the write.
-        if self.in_order.is_empty() && self.unordered.is_empty() {
-            self.write.iter().for_each(add);
-        } else {
-            self.reads().for_each(add);
-        }
-        pending
+        self.last_uses().filter(|event| !event.is_complete()).cloned().collect()
+    }
+
+    /// The reads since the last write, each of which depends on it, else the write.
+    fn last_uses(&self) -> impl Iterator<Item = &E> {
+        let write = if self.reads().next().is_none() { self.write.as_ref() } else { None };
+        write.into_iter().chain(self.reads())
     }
 }
 

@@ -433,8 +433,7 @@ impl Drop for Allocation {
         }
         match (&mut self.owner, &mut self.log) {
             (AllocationOwner::Ours { pool, block }, LogOf::Own(log)) => {
-                let Log { access, shared_on, .. } = log.get_mut();
-                Pool::retire(pool, block.take(), self.bytes, access.pending(), std::mem::take(shared_on));
+                Pool::retire(pool, block.take(), self.bytes, log.get_mut());
             }
             (AllocationOwner::Foreign { owner, .. } | AllocationOwner::System { owner }, LogOf::Own(log)) => {
                 let pending = log.get_mut().access.pending();

@@ -178,10 +178,10 @@ impl FreeList {
 
     /// A free block; `None` if the runtime or the limit cannot provide one, even for exactly these bytes.
     pub(super) fn take(&self, bytes: usize) -> Result<Option<Block>> {
-        let raw = self.raw.get()?;
         if let Some(kept) = self.take_kept(bytes) {
             return Ok(Some(kept));
         }
+        let raw = self.raw.get()?;
         let mut source = self.source(bytes);
         let mut pointer = match source {
             BlockSource::Slab(class) | BlockSource::Class(class) => {
@@ -212,24 +212,28 @@ impl FreeList {
         taken
     }
 
-    /// Returns a block. After an error the caller still owns it.
+    /// Keeps a block for reuse, without a call of the runtime. If this returns false, the caller still owns it.
     ///
     /// # Safety
-    /// [`take`](Self::take) of this list returned it, no command uses it, and it is put once.
-    pub(super) unsafe fn put(&self, block: &Block) -> Result<()> {
-        let raw = self.raw.get()?;
-        if let BlockSource::Slab(class) | BlockSource::Class(class) = block.source
-            && self.kept[class].push(block.pointer)
-        {
-            return Ok(());
-        }
+    /// [`take`](Self::take) of this list returned it, no command uses it, and it is returned once, here or by
+    /// [`give_back`](Self::give_back).
+    pub(super) unsafe fn keep(&self, block: &Block) -> bool {
+        let (BlockSource::Slab(class) | BlockSource::Class(class)) = block.source else { return false };
+        self.kept[class].push(block.pointer)
+    }
+
+    /// Returns a block to its source. After an error the caller still owns it.
+    ///
+    /// # Safety
+    /// As [`keep`](Self::keep).
+    pub(super) unsafe fn give_back(&self, block: &Block) -> Result<()> {
         // SAFETY: the caller's promise; its source records where it came from.
-        unsafe { self.give_back(raw, block.pointer, block.source, block.bytes) }
+        unsafe { self.give_back_to(self.raw.get()?, block.pointer, block.source, block.bytes) }
     }
 
     /// # Safety
-    /// As [`put`](Self::put); `bytes` is the size of a block without a class.
-    unsafe fn give_back(
+    /// As [`keep`](Self::keep); `bytes` is the size of a block without a class.
+    unsafe fn give_back_to(
         &self,
         raw: &ffi::UsmPool,
         pointer: usize,
@@ -262,8 +266,8 @@ impl FreeList {
         for (class, kept) in self.kept.iter().enumerate() {
             let source = BlockSource::for_size(size_of_class(class));
             while let Some(pointer) = kept.pop() {
-                // SAFETY: it was put, and kept blocks have the source and the size of their class.
-                unsafe { self.give_back(raw, pointer, source, 0) }.inspect_err(|_| {
+                // SAFETY: it was kept, and kept blocks have the source and the size of their class.
+                unsafe { self.give_back_to(raw, pointer, source, 0) }.inspect_err(|_| {
                     // For another attempt. Without an empty slot, the block is leaked.
                     kept.push(pointer);
                 })?;

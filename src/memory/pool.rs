@@ -7,6 +7,7 @@
 use super::budget::{self, Budget};
 use super::free_list::{Block, FreeList};
 use super::history;
+use super::ordered_submit::Log;
 use crate::completion::{Progress, Watched, release, watch};
 use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
 use crate::error::{During, Error, Result};
@@ -285,22 +286,17 @@ impl Pool {
         Some(block)
     }
 
-    /// Takes back memory of a pool, for reuse once `pending` is complete and the queues of other libraries
-    /// have finished their work on it. Does not submit, free or wait.
-    pub(super) fn retire(
-        pool: &Interned<Self>,
-        block: Block,
-        bytes: usize,
-        pending: SmallVec<[Event; 4]>,
-        unseen: SmallVec<[Queue; 1]>,
-    ) {
+    /// Takes back memory of a pool, for reuse once the commands of its log are complete and the queues of other
+    /// libraries have finished their work on it. Does not submit, free or wait.
+    pub(super) fn retire(pool: &Interned<Self>, block: Block, bytes: usize, log: &mut Log) {
         if not_forked().is_err() {
             return;
         }
         recorder::memory(recorder::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind.name()));
         pool.budget.remove(bytes as u64);
         history::freed(block.pointer());
-        if !pending.is_empty() || !unseen.is_empty() || !pool.put(&block) {
+        if log.access.is_pending() || !log.shared_on.is_empty() || !pool.put(&block) {
+            let (pending, unseen) = (log.access.pending(), std::mem::take(&mut log.shared_on));
             pool.waiting.push(Waiting { pool: pool.clone(), block, bytes, pending, unseen });
         }
     }
@@ -432,9 +428,13 @@ impl Pool {
     /// Frees a block that no command uses. A free has no error to return: if this returns false, the block must wait for
     /// another attempt.
     fn put(&self, block: &Block) -> bool {
-        // SAFETY: the block came from this free list, no command uses it any more, and it is put once: it
-        // left the allocation or the waiting list that owned it, and returns there only if the put failed.
-        let done = unsafe { self.blocks.put(block) }.is_ok();
+        // SAFETY: the block came from this free list, no command uses it any more, and it is returned once: it left the
+        // allocation or the waiting list that owned it, and returns there only if both calls failed.
+        if unsafe { self.blocks.keep(block) } {
+            return true;
+        }
+        // SAFETY: as above.
+        let done = unsafe { self.blocks.give_back(block) }.is_ok();
         if done {
             self.budget.free_soon();
         }
