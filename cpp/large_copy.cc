@@ -103,23 +103,23 @@ std::optional<LargeCopy> LargeCopy::of(std::size_t target, std::size_t source, s
 }
 
 void CL_CALLBACK LargeCopy::run(void *arguments) noexcept {
-  LargeCopy copy = *static_cast<const LargeCopy *>(arguments);
-  // A thread inherits the core of its parent, if that is one of the driver's workers.
-  const int own = sched_getcpu();
-  if (own >= 0) {
-    CPU_CLR(own, &copy.cores);
-  }
+  const LargeCopy copy = *static_cast<const LargeCopy *>(arguments);
   std::atomic<std::size_t> next{0};
   std::array<std::thread, kMostThreads - 1> others;
+  // New threads inherit the cores of this one. A worker of the driver is bound to one core, where they could not run,
+  // nor move themselves, before the end of this thread's time slice, which is longer than many copies.
+  cpu_set_t own;
+  const bool widened =
+      sched_getaffinity(0, sizeof(own), &own) == 0 && sched_setaffinity(0, sizeof(copy.cores), &copy.cores) == 0;
   try {
     for (unsigned i = 0; i + 1 < copy.threads; ++i) {
-      others[i] = std::thread([&] {
-        sched_setaffinity(0, sizeof(copy.cores), &copy.cores);
-        copy_parts(copy, next);
-      });
+      others[i] = std::thread([&] { copy_parts(copy, next); });
     }
   } catch (...) {
     // The threads that have started copy all parts.
+  }
+  if (widened) {
+    sched_setaffinity(0, sizeof(own), &own);
   }
   copy_parts(copy, next);
   for (auto &other : others) {
