@@ -137,6 +137,30 @@ for own in ({min(cores)}, cores, {max(cores)}):
     assert run_python(code).stdout == "True\n" * 3
 
 
+def test_each_thread_keeps_its_cores(run_python: Run) -> None:
+    code = """
+import os
+import numpy as np
+import usmq
+
+def cores():
+    return {thread: os.sched_getaffinity(int(thread)) for thread in os.listdir("/proc/self/task")}
+
+values = np.ones(64 << 20, "u1")
+x = usmq.zeros(len(values), "u1", queue="opencl:cpu")
+x.wait()
+before = cores()
+for _ in range(20):
+    x.copy_from(values)
+    x.copy_from(usmq.asarray(values))
+    x.wait()
+after = cores()
+kept = before.keys() & after.keys()
+print(len(kept) > 1, all(after[thread] == before[thread] for thread in kept))
+"""
+    assert run_python(code).stdout == "True True\n"
+
+
 def test_an_emulated_fault_reaches_a_large_copy_on_a_cpu(run_python: Run) -> None:
     code = """
 import time
