@@ -151,8 +151,9 @@ def test_chunks_with_nulls_and_text_keep_them() -> None:
 
 @pytest.mark.parametrize("gap", [0, 1])
 def test_chunks_that_follow_each_other_in_memory_are_one_copy(gap: int) -> None:
-    values = np.arange(1000.0)
-    cuts = [0, 1, 400, 400, 999, 1000]
+    # The calling thread makes smaller copies, and larger ones come in two pieces.
+    values = np.arange(2e4)
+    cuts = [0, 1, 8_000, 8_000, 19_999, 20_000]
     parts = [values[a + gap * (a > 0) : b] for a, b in pairwise(cuts)]
     chunks = pa.chunked_array([pa.array(part) for part in parts], pa.float64())
     with usmq.profile() as profile:
@@ -165,9 +166,9 @@ def test_chunks_that_follow_each_other_in_memory_are_one_copy(gap: int) -> None:
 
 
 def test_chunks_in_host_usm_are_copied_one_by_one() -> None:
-    values = usmq.arange(1000, dtype="f8", usm_type="host")
+    values = usmq.arange(20_000, dtype="f8", usm_type="host")
     host = np.asarray(values)
-    chunks = pa.chunked_array([pa.array(host[:500]), pa.array(host[500:])])
+    chunks = pa.chunked_array([pa.array(host[:10_000]), pa.array(host[10_000:])])
     with usmq.profile() as profile:
         column = usmq.from_arrow(chunks)
         column.wait()

@@ -165,8 +165,14 @@ def test_the_consumer_prints_the_fields_of_a_host_array(
     ],
 )
 def test_the_consumer_prints_whether_a_device_array_needs_sycl(
-    consumer: ctypes.CDLL, capfd: pytest.CaptureFixture[str], wait: bool | None, last: str
+    consumer: ctypes.CDLL,
+    capfd: pytest.CaptureFixture[str],
+    busy: Callable[[usmq.Queue], usmq.Event],
+    wait: bool | None,
+    last: str,
 ) -> None:
+    # The copy of the numbers follows this kernel.
+    busy(usmq.current_queue())
     column = usmq.from_arrow(pa.array(NUMBERS))
     exported = Exported(column, wait=wait)
     number = exported.device.device_id

@@ -312,7 +312,7 @@ unsafe fn column<S: BufferSource>(
             _ => checked.null_count.filter(|count| whole || *count == 0),
         },
         buffers: SmallVec::with_capacity(checked.buffers.len()),
-        children: Vec::new(),
+        children: Vec::with_capacity(wanted.numbers.len()),
         dictionary: None,
         queue: source.queue().clone(),
         is_frozen: S::COPIES || about.is_frozen,

@@ -244,11 +244,15 @@ impl Field {
             texts.extend_from_slice(text.as_bytes());
             texts.push(0);
         }
-        let children = self.children.iter().map(|child| child.export_shared().map(Heap::new));
+        // A collection of results would grow, since the first error may end it.
+        let mut children = Vec::with_capacity(self.children.len());
+        for child in &self.children {
+            children.push(Heap::new(child.export_shared()?));
+        }
         let dictionary = self.dictionary.as_ref().map(|field| field.export_shared().map(Heap::new));
         let mut owned = Box::new(ExportedSchema {
             texts,
-            children: children.collect::<Result<_>>()?,
+            children,
             dictionary: dictionary.transpose()?,
             field: self.clone(),
         });

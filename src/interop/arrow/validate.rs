@@ -71,10 +71,11 @@ pub(super) unsafe fn check<'a>(field: &Field, array: &'a ArrowArray) -> Result<C
             field.children().len()
         )));
     }
-    // SAFETY: as above; null is handled.
-    let children =
-        children.iter().map(|child| unsafe { child.as_ref() }.ok_or_else(|| wrong(&"a child is null")));
-    let children = children.collect::<Result<Vec<_>>>()?;
+    if children.iter().any(|child| child.is_null()) {
+        return Err(wrong(&"a child is null"));
+    }
+    // SAFETY: as above, and none is null.
+    let children: Vec<&ArrowArray> = children.iter().map(|child| unsafe { &**child }).collect();
     // SAFETY: as above.
     let dictionary = unsafe { array.dictionary.as_ref() };
     if dictionary.is_some() != field.dictionary().is_some() {
