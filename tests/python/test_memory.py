@@ -269,8 +269,11 @@ def test_100_000_rounds_of_alloc_launch_and_drop_keep_the_peak_flat(
     rounds(10_000)
     usmq.current_queue().wait()
     peak, before = number("peak"), resident_bytes()
-    rounds(90_000)
-    usmq.current_queue().wait()
+    for _ in range(9):
+        rounds(10_000)
+        # On a busy machine the device falls behind, and the driver needs 1.6 KB for each
+        # command in flight.
+        usmq.current_queue().wait()
     assert number("peak") <= peak + 64 * 1024
     assert resident_bytes() - before < 64 * MIB
 
