@@ -4,6 +4,7 @@
 
 #include "memory.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -12,12 +13,12 @@ namespace usmq::emulator {
 // The status of a command that uses memory of another device. The adapter and the runtime pass on its name.
 inline constexpr cl_int kForeignMemory = CL_INVALID_MEM_OBJECT;
 
-enum class Access { copy_source, other };
+enum class Access : std::uint8_t { copy_source, other };
 
 // Where a command uses a pointer, for messages.
 struct Use {
-  const void *pointer;
-  const char *where;
+  const void *pointer = nullptr;
+  const char *where = nullptr;
   Access access = Access::other;
 };
 
