@@ -2,7 +2,6 @@
 // side count" on stdin with nanoseconds per operation; see run.py. The argument is the kernel's file.
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
-#include <CL/cl_ext.h>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -121,39 +120,6 @@ private:
   decltype(&clFinish) finish_ = opencl<decltype(&clFinish)>("clFinish");
 };
 
-// Copies on two queues of the driver in turn, each after the one before it.
-class DriverCopies {
-public:
-  explicit DriverCopies(const sycl::queue &queue)
-      : queues_{DriverQueue(queue), DriverQueue(queue)},
-        copy_(extension<clEnqueueMemcpyINTEL_fn>(queue, "clEnqueueMemcpyINTEL")) {}
-
-  void run(std::size_t hops, char *x, char *y) const {
-    cl_event last = nullptr;
-    for (std::size_t i = 0; i < hops; ++i) {
-      cl_event next = nullptr;
-      copy_(queues_[i % 2].handle, CL_FALSE, y, x, kSmall, last == nullptr ? 0 : 1, last == nullptr ? nullptr : &last,
-            &next);
-      // The other queue waits for it.
-      flush_(queues_[i % 2].handle);
-      if (last != nullptr) {
-        release_(last);
-      }
-      last = next;
-      std::swap(x, y);
-    }
-    wait_(1, &last);
-    release_(last);
-  }
-
-private:
-  DriverQueue queues_[2];
-  clEnqueueMemcpyINTEL_fn copy_;
-  decltype(&clFlush) flush_ = opencl<decltype(&clFlush)>("clFlush");
-  decltype(&clWaitForEvents) wait_ = opencl<decltype(&clWaitForEvents)>("clWaitForEvents");
-  decltype(&clReleaseEvent) release_ = opencl<decltype(&clReleaseEvent)>("clReleaseEvent");
-};
-
 // Reuses blocks of each power of two, counts as usmq's statistics do, and lets several owners share a block. It does
 // not know which commands use a block.
 class Pool {
@@ -240,10 +206,6 @@ public:
     rows_["cpp.driver_chain10"] = [this](std::size_t count) {
       const DriverChain chain(queue_, axpy_, x_, y_);
       return time(count, [&] { chain.run(kChain); });
-    };
-    rows_["cpp.driver_two_queue_chain"] = [this](std::size_t count) {
-      const DriverCopies copies(queue_);
-      return time(count / kHops, [&] { copies.run(kHops, x_, y_); }) / kHops;
     };
     rows_["cpp.pool"] = [this](std::size_t count) {
       Pool pool(queue_);
