@@ -96,6 +96,8 @@ namespace {
 
 // Every aspect that the runtime's headers name, without the deprecated ones.
 constexpr std::pair<sycl::aspect, const char *> kAspects[] = {
+// The header uses this name.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 #define __SYCL_ASPECT(ASPECT, ID) {sycl::aspect::ASPECT, #ASPECT},
 #include <sycl/info/aspects.def>
 #undef __SYCL_ASPECT

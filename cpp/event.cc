@@ -23,11 +23,12 @@ sycl::event &Event::handle() const {
     const std::lock_guard<std::mutex> guard(lock);
     if (!handle_) {
       USMQ_FAULT_POINT("sycl::make_event");
+      // NOLINTNEXTLINE(bugprone-unchecked-optional-access): an event has a handle or a context
       handle_ = sycl::make_event<sycl::backend::opencl>(std::vector<cl_event>{native_}, *context_);
       has_handle_.store(true, std::memory_order_release);
     }
   }
-  return *handle_;
+  return *handle_; // NOLINT(bugprone-unchecked-optional-access): set above
 }
 
 namespace {
@@ -55,7 +56,7 @@ bool has_waited(const Event &event) {
     return false;
   }
   static const auto wait = opencl_entry<decltype(&clWaitForEvents)>("clWaitForEvents");
-  const cl_event native = event.native();
+  auto *const native = event.native();
   return wait(1, &native) == CL_SUCCESS;
 }
 

@@ -110,6 +110,7 @@ void set_work(sycl::handler &handler, const CommandList::Command &command, const
         set_arg(handler, index++, arg, {command.more.data(), command.more.size()});
       }
     }
+    // NOLINTNEXTLINE(bugprone-unchecked-optional-access): every launch has a kernel
     return start_kernel(handler, *command.kernel, command.extents);
   }
   case CommandKind::Copy:

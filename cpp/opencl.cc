@@ -40,7 +40,8 @@ void read_binary(cl_program program, cl_device_id device, rust::Vec<std::uint8_t
   std::size_t bytes = 0;
   opencl_check(info(program, CL_PROGRAM_DEVICES, 0, nullptr, &bytes), "clGetProgramInfo");
   std::vector<cl_device_id> devices(bytes / sizeof(cl_device_id));
-  opencl_check(info(program, CL_PROGRAM_DEVICES, bytes, devices.data(), nullptr), "clGetProgramInfo");
+  opencl_check(info(program, CL_PROGRAM_DEVICES, bytes, static_cast<void *>(devices.data()), nullptr),
+               "clGetProgramInfo");
   std::vector<std::size_t> sizes(devices.size());
   opencl_check(info(program, CL_PROGRAM_BINARY_SIZES, sizes.size() * sizeof(std::size_t), sizes.data(), nullptr),
                "clGetProgramInfo");
@@ -50,7 +51,8 @@ void read_binary(cl_program program, cl_device_id device, rust::Vec<std::uint8_t
     programs.emplace_back(size);
     targets.push_back(programs.back().data());
   }
-  opencl_check(info(program, CL_PROGRAM_BINARIES, targets.size() * sizeof(unsigned char *), targets.data(), nullptr),
+  opencl_check(info(program, CL_PROGRAM_BINARIES, targets.size() * sizeof(unsigned char *),
+                    static_cast<void *>(targets.data()), nullptr),
                "clGetProgramInfo");
   const auto at = static_cast<std::size_t>(std::find(devices.begin(), devices.end(), device) - devices.begin());
   if (at < devices.size()) {
@@ -172,7 +174,8 @@ void *opencl_extension_address(const sycl::platform &platform, const char *name)
 void opencl_create_again(cl_kernel kernel, Owned<cl_kernel> &copy) {
   const auto info = opencl_entry<decltype(&clGetKernelInfo)>("clGetKernelInfo");
   cl_program program = nullptr;
-  opencl_check(info(kernel, CL_KERNEL_PROGRAM, sizeof(cl_program), &program, nullptr), "clGetKernelInfo");
+  opencl_check(info(kernel, CL_KERNEL_PROGRAM, sizeof(cl_program), static_cast<void *>(&program), nullptr),
+               "clGetKernelInfo");
   std::size_t size = 0;
   opencl_check(info(kernel, CL_KERNEL_FUNCTION_NAME, 0, nullptr, &size), "clGetKernelInfo");
   std::string name(size, '\0');
@@ -296,8 +299,8 @@ rust::Vec<std::uint8_t> kernel_binary(const Kernel &kernel, const Context &conte
   Owned<cl_kernel> driver_kernel("clReleaseKernel");
   driver_kernel.object = sycl::get_native<sycl::backend::opencl>(kernel.handle);
   cl_program program = nullptr; // which the kernel or its bundle keeps
-  opencl_check(opencl_entry<decltype(&clGetKernelInfo)>("clGetKernelInfo")(driver_kernel.object, CL_KERNEL_PROGRAM,
-                                                                           sizeof(program), &program, nullptr),
+  opencl_check(opencl_entry<decltype(&clGetKernelInfo)>("clGetKernelInfo")(
+                   driver_kernel.object, CL_KERNEL_PROGRAM, sizeof(cl_program), static_cast<void *>(&program), nullptr),
                "clGetKernelInfo");
   rust::Vec<std::uint8_t> binary;
   read_binary(program, native.device.object, binary);

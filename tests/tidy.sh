@@ -11,16 +11,16 @@ generated=$(ls -td "$target"/debug/build/usmq-*/out/cxxbridge | head -1)
 builtin=$(dirname "$(ls -d "$PWD"/.venv/lib/clang/*/include | tail -1)")
 
 failed=no
-for source in cpp/*.cc cpp/emulator/*.cc; do
+sources=$(ls cpp/*.cc cpp/*/*.cc)
+for source in $sources; do
     "$tidy" --quiet "$source" -- -std=c++17 -DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING -I "$generated/include" -I "$generated/crate" \
         -isystem .venv/include -resource-dir "$builtin" 2> "$target/tidy.txt" || {
         cat "$target/tidy.txt" >&2
         failed=yes
     }
 done
-count=$(echo cpp/*.cc cpp/emulator/*.cc | wc -w)
 if [ "$failed" = yes ]; then
     echo "tidy: FAILED: see above" >&2
     exit 1
 fi
-echo "tidy: $count files of the shim, no warning of clang-tidy"
+echo "tidy: $(echo "$sources" | wc -w) files of cpp/, no warning of clang-tidy"

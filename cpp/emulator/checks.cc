@@ -49,8 +49,8 @@ std::optional<Allocation> foreign(const Root &user, const void *pointer) {
 bool is_host_memory(cl_command_queue queue, const Allocation &allocation) {
   cl_context context = nullptr;
   return !allocation.owner->is_gpu &&
-         next.clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof context, static_cast<void *>(&context), nullptr) ==
-             CL_SUCCESS &&
+         next.clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof(cl_context), static_cast<void *>(&context),
+                                    nullptr) == CL_SUCCESS &&
          context != allocation.context;
 }
 

@@ -24,7 +24,7 @@ using usmq::layer::next;
 namespace {
 
 // Waits of one thread are for nothing that the rule concerns, for in-order queues of CPUs, or also for others.
-enum class Kind { Free, InOrder, OutOfOrder };
+enum class Kind : std::uint8_t { Free, InOrder, OutOfOrder };
 
 // The number of waits of kind InOrder, or `out_of_order`.
 std::atomic<std::uint32_t> inside{0};
@@ -63,7 +63,8 @@ Kind kind_of(cl_command_queue queue) {
   cl_device_type type = 0;
   const bool known =
       next.clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, nullptr) == CL_SUCCESS &&
-      next.clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, nullptr) == CL_SUCCESS &&
+      next.clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof(cl_device_id), static_cast<void *>(&device), nullptr) ==
+          CL_SUCCESS &&
       next.clGetDeviceInfo(device, CL_DEVICE_TYPE, sizeof type, &type, nullptr) == CL_SUCCESS;
   if (!known || (type & CL_DEVICE_TYPE_CPU) == 0) {
     return Kind::Free;
@@ -73,7 +74,8 @@ Kind kind_of(cl_command_queue queue) {
 
 cl_command_queue queue_of(cl_event event) {
   cl_command_queue queue = nullptr;
-  const cl_int status = next.clGetEventInfo(event, CL_EVENT_COMMAND_QUEUE, sizeof queue, &queue, nullptr);
+  const cl_int status = next.clGetEventInfo(event, CL_EVENT_COMMAND_QUEUE, sizeof(cl_command_queue),
+                                            static_cast<void *>(&queue), nullptr);
   return status == CL_SUCCESS ? queue : nullptr;
 }
 

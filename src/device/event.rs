@@ -269,7 +269,8 @@ impl Event {
 
     /// Whether a host task of another library may delay the command.
     pub(crate) fn may_be_delayed(&self) -> bool {
-        self.may_be_held_up()
+        // As if it were, while the runtime cannot answer.
+        self.command.exposed && matches!(self.status(), Ok(EventStatus::Submitted) | Err(_))
     }
 
     /// Whether the device executes the command, or has executed it.
@@ -279,7 +280,7 @@ impl Event {
 
     /// Whether a host task of another library may precede this command. libsycl waits for host tasks under
     /// its graph lock. Submissions of other threads need that lock, and the host task may wait for those.
-    pub(super) fn may_be_held_up(&self) -> bool {
+    fn may_be_held_up(&self) -> bool {
         self.command.exposed && matches!(self.status(), Ok(EventStatus::Submitted))
     }
 
@@ -390,8 +391,8 @@ impl Assistance {
     /// Call at each poll that finds the event in flight.
     pub(super) fn offer(&mut self, event: &Event) {
         // A thread that waits for a command that a worker executes takes the place of one that would execute
-        // another.
-        let waits = !event.has_begun() && !event.may_be_held_up();
+        // another. One that waits for a command behind a host task blocks other threads.
+        let waits = !event.command.exposed && !event.has_begun();
         if !self.assisted && self.since.elapsed() > SHORT && waits {
             self.assisted = event.assist();
         }
