@@ -207,6 +207,7 @@ public:
       const DriverChain chain(queue_, axpy_, x_, y_);
       return time(count, [&] { chain.run(kChain); });
     };
+    rows_["cpp.driver_graph"] = rows_["cpp.driver_chain10"];
     rows_["cpp.pool"] = [this](std::size_t count) {
       Pool pool(queue_);
       return time(count, [&] { pool.allocate(kLarge); });
@@ -223,9 +224,8 @@ public:
     rows_["rust.copy_64m"] = [this](std::size_t count) {
       return time(count, [&] { queue_.memcpy(y_, x_, kLarge).wait(); });
     };
-    rows_["replay.py_chain10"] = [this](std::size_t count) { return time(count, [&] { launches(kChain); }); };
+    rows_["replay.chain10"] = [this](std::size_t count) { return time(count, [&] { launches(kChain); }); };
     rows_["replay.py_chain100"] = [this](std::size_t count) { return time(count, [&] { launches(10 * kChain); }); };
-    rows_["replay.rust_chain10"] = rows_["replay.py_chain10"];
     rows_["replay.graph"] = [this](std::size_t count) {
       const auto graph = chain_graph();
       return time(count, [&] { queue_.ext_oneapi_graph(graph).wait(); });

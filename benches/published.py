@@ -30,6 +30,10 @@ class Row(Protocol):
     peer_name: str
     not_compared: str
 
+    @property
+    def compared_with(self) -> tuple[str, str]:
+        """The peer: rows with the same one were measured in the same rounds."""
+
 
 def load() -> Data:
     """Read the published results."""
@@ -142,6 +146,15 @@ def target(row: Row, *ratios: float) -> str:
     return f"{row.target:g}" + (" (over)" if max(ratios) > row.target else "")
 
 
+def plain(row: Row, measured: dict[str, Data], rows: list[Row]) -> str:
+    """Return the ratio of plain C++ in the place of usmq, as a part of the target's text."""
+    for other in rows:
+        of_cpp = other.name.startswith("cpp.") and other.name in measured
+        if of_cpp and other is not row and other.compared_with == row.compared_with:
+            return f"; C++ {ratio(measured[other.name]):.3f}"
+    return ""
+
+
 def quiet_table(data: Data, rows: list[Row]) -> str:
     """Return the table of all rows."""
     measured = {row["name"]: row for row in data["quiet"]["rows"]}
@@ -150,9 +163,10 @@ def quiet_table(data: Data, rows: list[Row]) -> str:
         if row.name not in measured:
             continue
         found = measured[row.name]
+        over = target(row, ratio(found)).replace("(over", f"(over{plain(row, measured, rows)}")
         lines.append(
             f"| `{row.name}` | {found['unit']} | {number(found['usmq'])} | {number(found['peer'])} "
-            f"| {ratio(found):.3f} | {target(row, ratio(found))} | {row.peer_name} |"
+            f"| {ratio(found):.3f} | {over} | {row.peer_name} |"
         )
     return "\n".join(lines) + "\n"
 

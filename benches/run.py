@@ -63,6 +63,11 @@ class Row:
     not_compared: str = ""  # the reason why `--guard` does not compare the ratio
     peer_row: str = ""  # the row whose peer it is compared with, if that is another one
 
+    @property
+    def compared_with(self) -> tuple[str, str]:
+        """The peer: its program and row. Rows with the same one share their rounds."""
+        return self.peer, self.peer_row or self.name
+
 
 def rows() -> list[Row]:
     """Return the table's lines in order."""
@@ -85,21 +90,27 @@ def rows() -> list[Row]:
     def profile(name: str, count: int, target: float, peer_name: str, peer: str) -> Row:
         return Row(f"profile.{name}", "us", count, target, peer_name, "rust", peer)
 
-    def dask(name: str, unit: str, count: int, target: float | None, peer_name: str) -> Row:
+    def dask(
+        name: str, unit: str, count: int, target: float | None, peer_name: str, peer_row: str = ""
+    ) -> Row:
         most = 5 if name.startswith("flights") else 1000
-        return Row(f"dask.{name}", unit, count, target, peer_name, "dask", "dask", most, processes)
+        sides = ("dask", "dask", most, processes, peer_row)
+        return Row(f"dask.{name}", unit, count, target, peer_name, *sides)
 
     def kernel(name: str, target: float, peer_name: str) -> Row:
         return Row(f"kernel.{name}", "ms", 1, target, peer_name, "kernel", "kernel", 20)
 
-    def replay(name: str, count: int, target: float, peer_name: str, side: str) -> Row:
-        return Row(f"replay.{name}", "us", count, target, peer_name, side, "cpp")
+    def replay(
+        name: str, count: int, target: float, peer_name: str, side: str, peer_row: str = ""
+    ) -> Row:
+        sides = (side, "cpp", 1000, "", peer_row)
+        return Row(f"replay.{name}", "us", count, target, peer_name, *sides)
 
     def task(name: str, unit: str, count: int, target: float, peer_name: str) -> Row:
         return Row(name, unit, count, target, peer_name, "task", "task")
 
     def cpp(name: str, unit: str, count: int, peer_name: str, peer: str, peer_row: str) -> Row:
-        """Return a row in which plain C++ takes the place of usmq."""
+        """Return a row in which plain C++ takes the place of usmq, in the same rounds."""
         most, of = 1000, "no code of usmq"
         return Row(f"cpp.{name}", unit, count, None, peer_name, "cpp", peer, most, of, peer_row)
 
@@ -107,6 +118,8 @@ def rows() -> list[Row]:
     free = "C++ malloc_device + free"
     memory = "dpctl MemoryUSMDevice"
     far = "dpctl MemoryUSMDevice + copy_from_device"
+    chain = "C++ submit of the 10 launches, one wait"
+    graph = "a SYCL graph of the 10 launches in C++ + wait"
     return [
         rust("current_queue", "ns", 200_000, 5, "a thread-local read"),
         py("current_queue", "ns", 20_000, 0.5, "dpctl.get_device_cached_queue((ctx, dev))"),
@@ -115,6 +128,7 @@ def rows() -> list[Row]:
         rust("alloc_free.4096", "ns", 5000, 0.15, free),
         rust("alloc_free.1048576", "ns", 1000, 0.03, free),
         rust("alloc_free.67108864", "ns", 1000, 0.03, free),
+        cpp("pool", "ns", 1000, free, "cpp", "rust.alloc_free.67108864"),
         py("alloc_free.64", "ns", 2000, 0.35, memory),
         py("alloc_free.4096", "ns", 2000, 0.35, memory),
         py("alloc_free.1048576", "ns", 1000, 0.1, memory),
@@ -123,12 +137,14 @@ def rows() -> list[Row]:
         rust("long_kernel", "ms", 1, 1.02, "C++ submit + wait, a long kernel on all cores"),
         rust("launch_throughput", "us", 2000, 1.03, "C++ submit, one wait for 1000"),
         py("launch_wait", "us", 500, 0.5, "dpctl submit, in-order"),
+        cpp("launch_wait", "us", 500, "dpctl submit, in-order", "python", "py.launch_wait"),
         Row(
             *("py.launch_contended", "us", 200, 1.0, "the same, beside a thread of pure Python"),
             not_compared="depends on how often a thread loses the GIL",
         ),
         py("long_kernel", "ms", 1, 1.02, "dpctl submit, a long kernel on all cores"),
         py("launch_throughput", "us", 2000, 0.6, "dpctl submit_async, in-order"),
+        cpp("launch_async", "us", 2000, "dpctl submit_async", "python", "py.launch_throughput"),
         rust("copy_4k_wait", "us", 500, 1.1, "C++ memcpy + wait"),
         rust("copy_64m", "ms", 4, 1.02, "C++ memcpy + wait"),
         rust("two_queue_chain", "us", 1000, 0.97, "C++ with hand-written events"),
@@ -142,6 +158,7 @@ def rows() -> list[Row]:
             *("rust.threads", "us", 500, 1.1, "2 threads against 1", "rust", "rust"),
             not_compared="depends on the number of free cores",
         ),
+        cpp("threads", "us", 500, "2 threads against 1", "cpp", "cpp.thread"),
         py("import", "ms", 1, 0.2, "import dpctl"),
         kernel("build", 0.15, "with sycl.hpp, without a cache on disk"),
         kernel("new_process", 0.2, "with sycl.hpp: import, devices, build, run, read; empty cache"),
@@ -150,13 +167,16 @@ def rows() -> list[Row]:
         profile("off_throughput", 2000, 1.15, "C++ submit, one wait for 1000", "cpp"),
         profile("on_wait", 500, 1.25, "without a profile", "rust"),
         profile("on_throughput", 2000, 1.15, "without a profile", "rust"),
-        replay("py_chain10", 500, 0.75, "C++ submit of the 10 launches, one wait", "python"),
+        replay("py_chain10", 500, 0.75, chain, "python", "replay.chain10"),
+        replay("rust_chain10", 500, 0.7, chain, "rust", "replay.chain10"),
+        cpp("driver_chain10", "us", 500, chain, "cpp", "replay.chain10"),
         replay("py_chain100", 100, 1.0, "C++ submit of the 100 launches, one wait", "python"),
-        replay("rust_chain10", 500, 0.7, "C++ submit of the 10 launches, one wait", "rust"),
-        replay("graph", 500, 1.05, "a SYCL graph of the 10 launches in C++ + wait", "rust"),
+        replay("graph", 500, 1.05, graph, "rust"),
+        cpp("driver_graph", "us", 500, graph, "cpp", "replay.graph"),
         arrow("exchange_rows", "us", 100, 1.2, "1e7 rows against 1e3, 10 columns"),
         arrow("exchange", "us", 100, 0.9, "nanoarrow c_device_array of 10 host columns"),
         arrow("host_to_usm", "ms", 1, 0.85, "numpy.copyto into warm USM, 1 GiB"),
+        cpp("host_copy", "ms", 1, "numpy.copyto, 1 GiB", "arrow", "arrow.host_to_usm"),
         arrow("usm_to_host", "ms", 1, 0.85, "numpy.copyto into warm USM, 1 GiB"),
         host("in_place", 0.5, "asarray + the same kernel, 256 MiB of numpy"),
         host("from_arrow_chunks", 1.3, "one chunk instead of 40, 256 MiB"),
@@ -176,18 +196,14 @@ def rows() -> list[Row]:
             not_compared="depends on the disk",
         ),
         dask("transfer", "ms", 1, 0.2, "256 MiB of numpy between two workers"),
+        dask(
+            "transfer_1k", "ms", 1, None, "256 MiB of numpy, 1 KiB of numpy here", "dask.transfer"
+        ),
         dask("transfer_1g", "ms", 1, 0.2, "1 GiB of numpy between two workers"),
-        dask("transfer_1k", "ms", 1, None, "256 MiB of numpy, 1 KiB of numpy here"),
         dask("task", "us", 500, 1.02, "a task of the same graph on numpy"),
         dask("flights", "ms", 1, None, "1 worker, 2 here"),
         dask("flights_large2", "ms", 3, 0.9, "1 worker on 1 core, 2 on 2 here; 32 times the rows"),
         dask("flights_large4", "ms", 3, None, "1 worker on 1 core, 4 on 2; 32 times the rows"),
-        cpp("launch_wait", "us", 500, "dpctl submit, in-order", "python", "py.launch_wait"),
-        cpp("launch_async", "us", 2000, "dpctl submit_async", "python", "py.launch_throughput"),
-        cpp("driver_chain10", "us", 500, "a replay by usmq", "rust", "replay.rust_chain10"),
-        cpp("pool", "ns", 1000, free, "cpp", "rust.alloc_free.67108864"),
-        cpp("threads", "us", 500, "2 threads against 1", "cpp", "cpp.thread"),
-        cpp("host_copy", "ms", 1, "numpy.copyto, 1 GiB", "arrow", "arrow.host_to_usm"),
     ]
 
 
@@ -311,32 +327,44 @@ class Result:
         )
 
 
-Times = dict[str, list[float]]
+def measure(
+    rows: list[Row],
+    statistic: Callable[[list[float]], float],
+    rounds: int,
+    started: dict[str, Program],
+    seconds: float = math.inf,
+) -> list[Result]:
+    """Run rows of the same peer and the peer in turn, in alternating order.
 
-
-def measure(row: Row, rounds: int, started: dict[str, Program], seconds: float = math.inf) -> Times:
-    """Run both sides in alternating order. No round begins after the given time."""
-    sides = {"usmq": started[row.usmq], "peer": started[row.peer]}
-    times: Times = {"usmq": [], "peer": []}
+    No round begins after the given time.
+    """
+    first = rows[0]
+    sides = [(started[row.usmq], row, "usmq") for row in rows]
+    sides.append((started[first.peer], first, "peer"))
+    times: list[list[float]] = [[] for _ in sides]
     begin = time.monotonic()
-    for turn in range(min(rounds, row.rounds)):
-        for side in ("usmq", "peer") if turn % 2 == 0 else ("peer", "usmq"):
-            times[side].append(sides[side].ask(row, side) / NANOSECONDS[row.unit])
+    for turn in range(min(rounds, first.rounds)):
+        for number in range(len(sides)) if turn % 2 == 0 else reversed(range(len(sides))):
+            program, row, side = sides[number]
+            times[number].append(program.ask(row, side) / NANOSECONDS[row.unit])
         if time.monotonic() - begin > seconds:
             break
-    return times
+    *usmq, peer = map(statistic, times)
+    return [Result(row, took, peer) for row, took in zip(rows, usmq, strict=True)]
 
 
-def median(row: Row, rounds: int, started: dict[str, Program]) -> Result:
-    """Return the medians of a row."""
-    times = measure(row, rounds, started)
-    return Result(row, statistics.median(times["usmq"]), statistics.median(times["peer"]))
+def groups(rows: list[Row]) -> list[list[Row]]:
+    """Return the rows of each peer."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.compared_with, []).append(row)
+    return list(found.values())
 
 
 def fastest(row: Row, started: dict[str, Program]) -> Result:
     """Return the fastest rounds of a row: other load on the machine only adds time to a round."""
-    times = measure(row, 1 if row.not_compared else GUARD_ROUNDS, started, GUARD_SECONDS)
-    return Result(row, min(times["usmq"]), min(times["peer"]))
+    rounds = 1 if row.not_compared else GUARD_ROUNDS
+    return measure([row], min, rounds, started, GUARD_SECONDS)[0]
 
 
 def far_over(
@@ -501,10 +529,15 @@ def main() -> None:
         f"{'row':27}{'unit':>5}{'usmq':>9}{'peer':>9}{'ratio':>8}{'published':>10}{'target':>7}"
         f"{'peer':>18}"
     )
-    results = []
-    for row in chosen:
-        results.append(fastest(row, started) if options.guard else median(row, rounds, started))
-        print(results[-1].line(references.get(row.name)), flush=True)
+    results: list[Result] = []
+    for group in groups(chosen):
+        if options.guard:
+            found = [fastest(row, started) for row in group]
+        else:
+            found = measure(group, statistics.median, rounds, started)
+        for result in found:
+            print(result.line(references.get(result.row.name)), flush=True)
+        results += found
     for program in started.values():
         program.stop()
     failed = far_over(results, references, again) if options.guard else []

@@ -53,7 +53,7 @@ def test_a_plot_shows_each_row_with_its_ratio_and_target() -> None:
     for row in DATA["quiet"]["rows"]:
         assert f"<title>{row['name']}: {row['usmq'] / row['peer']:.3f}, " in picture
     table = PAGE.partition("<!-- quiet: ")[2].partition("<!-- end of quiet -->")[0]
-    over = re.findall(r"^\| `[\w.]+` .* \(over\) \|", table, re.MULTILINE)
+    over = re.findall(r"^\| `[\w.]+` .* \(over(?:; C\+\+ [\d.]+)?\) \|", table, re.MULTILINE)
     # One more in the legend.
     assert picture.count('class="over"') == len(over) + 1
     assert picture.count('class="goal"') == sum(row.target is not None for row in ROWS) + 1
