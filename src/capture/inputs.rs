@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::device::{MemoryKind, Queue};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, spelled};
 use crate::memory::{Access, Allocation, Logged};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -67,7 +67,9 @@ pub(super) fn check_replacement(
     let Input { name, array: recorded } = input;
     if array.dtype() != recorded.dtype() {
         let (expected, found) = (recorded.dtype(), array.dtype());
-        let message = format!("input {name:?} takes elements of {expected}, not {found}; cast() converts");
+        let fix = spelled("astype()", "Array::cast");
+        let message =
+            format!("input {name:?} takes elements of {expected}, not {found}; convert the array with {fix}");
         return Err(Error::type_mismatch(expected, found, message));
     }
     let steps = |array: &Array| -> SmallVec<[isize; 4]> {
@@ -99,9 +101,16 @@ pub(super) fn check_replacement(
         (one, other) => one == other && place(array) == place(recorded),
     };
     if !same {
+        let kind = recorded.memory_kind();
+        let fix = if array.memory_kind() == kind {
+            "copy it there with collocate()".to_owned()
+        } else {
+            let to = spelled("to(queue, usm_type=...)", "Array::to");
+            format!("copy it to such memory with {to}, or capture again")
+        };
         let message = format!(
-            "input {name:?} takes {} of the device and context of {recorded}, not {array}; collocate() copies it there",
-            recorded.memory_kind().title()
+            "input {name:?} takes {} of the device and context of {recorded}, not {array}; {fix}",
+            kind.title()
         );
         return Err(Error::placement(message, vec![array.queue().to_string()], None));
     }

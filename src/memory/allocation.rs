@@ -331,7 +331,7 @@ impl Allocation {
     /// Registers memory that is about to be exported, so that a later import finds the same allocation, and that no
     /// host view begins. A live view is an error.
     pub(crate) fn hand_over(self: &Arc<Self>) -> Result<()> {
-        self.check_capture(|| "an export of its memory".to_owned())?;
+        self.check_capture(|| "an export of this array's memory".to_owned())?;
         if !self.is_ours() || self.known.load(Ordering::Acquire) {
             return Ok(());
         }

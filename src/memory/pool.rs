@@ -9,6 +9,7 @@ use super::free_list::{Block, FreeList};
 use super::history;
 use super::ordered_submit::Log;
 use crate::completion::{Progress, Watched, release, watch};
+use crate::device::recording::suspend;
 use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -189,14 +190,18 @@ struct Waiting {
     unseen: SmallVec<[Queue; 1]>,
 }
 
+/// An event after all work on the queue so far. A capture does not record it: the memory belongs to nobody yet.
+fn end_of_work(queue: &Queue) -> Result<Event> {
+    let _direct = suspend();
+    let _why = with_reason(Reason::Order);
+    queue.barrier(&[])
+}
+
 impl Waiting {
     /// Whether the runtime reports that no command uses the block any more.
     fn is_free(&mut self) -> bool {
         let pending = &mut self.pending;
-        self.unseen.retain(|queue| {
-            let _why = with_reason(Reason::Order);
-            queue.barrier(&[]).map(|event| pending.push(event)).is_err()
-        });
+        self.unseen.retain(|queue| end_of_work(queue).map(|event| pending.push(event)).is_err());
         self.pending.retain(|event| !event.is_complete());
         self.pending.is_empty() && self.unseen.is_empty()
     }
@@ -310,10 +315,7 @@ impl Pool {
         // The work of another library has no event yet.
         let last = match block.pending.pop().filter(|_| block.pending.is_empty() && block.unseen.is_empty()) {
             Some(last) => Ok(last),
-            None => {
-                let _why = with_reason(Reason::Order);
-                queue.barrier(&[])
-            }
+            None => end_of_work(queue),
         };
         match last {
             Ok(last) => Some((block.block, last)),

@@ -34,7 +34,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 ///     In the block: a host read, a wait for recorded commands, an export of an array that the block writes, and other
 ///     calls that need results at once; the text says where to move the call.
 /// ValueError
-///     Two inputs share memory.
+///     At the start of the block: two inputs share memory.
 ///
 /// Examples
 /// --------
@@ -133,12 +133,16 @@ impl Graph {
             *self.state.lock() = taken;
             return Err(PyRuntimeError::new_err("this graph is not capturing"));
         };
-        let left = opened.leave(py);
+        if let Err(elsewhere) = opened.leave(py) {
+            // The thread or task that entered it still records.
+            *self.state.lock() = State::Open(opened);
+            return Err(elsewhere);
+        }
         let capture = opened.capture.clone();
         drop(opened);
-        if left.is_err() || exception.get_item(0).is_ok_and(|class| !class.is_none()) {
+        if exception.get_item(0).is_ok_and(|class| !class.is_none()) {
             capture.discard();
-            return left.map(|()| false);
+            return Ok(false);
         }
         let graph = detach(py, || capture.finish())?;
         // Only one thread can have taken the capture.
@@ -205,7 +209,14 @@ impl Graph {
                 let text = graph.explain();
                 format!("<usmq.Graph: {}>", text.lines().next().unwrap_or_default())
             }
-            None => "<usmq.Graph: not complete>".to_owned(),
+            None => {
+                let state = match &*self.state.lock() {
+                    State::New(_) => "not captured yet",
+                    State::Open(_) => "capturing",
+                    State::Over => "discarded by an exception",
+                };
+                format!("<usmq.Graph: {state}>")
+            }
         }
     }
 }

@@ -405,6 +405,49 @@ def test_an_exception_discards_the_capture(add: usmq.Elementwise) -> None:
     assert y.tolist() == [1.0] * 4
 
 
+def test_a_thread_that_did_not_enter_a_capture_cannot_leave_it(add: usmq.Elementwise) -> None:
+    x, y = usmq.ones(4, "f4"), usmq.zeros(4, "f4")
+    graph = usmq.capture()
+    assert repr(graph) == "<usmq.Graph: not captured yet>"
+    refused = []
+
+    def leave() -> None:
+        with pytest.raises(RuntimeError, match="leave it in the thread") as error:
+            graph.__exit__(None, None, None)
+        refused.append(error)
+
+    with graph:
+        add(x, y)
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        assert repr(graph) == "<usmq.Graph: capturing>"
+        add(x, y)
+    assert refused
+    assert y.tolist() == [0.0] * 4
+    graph.replay()
+    assert y.tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("size", [8, 2000])
+def test_a_block_reuses_memory_that_another_library_has_had(in_order: bool, size: int) -> None:
+    other = usmq.Queue(in_order=False)
+    own = usmq.Queue(in_order=in_order)
+    x = usmq.zeros(size, "i4", queue=other)
+    for value in range(1, 4):
+        before = usmq.zeros(size, "i4", queue=own)
+        assert before.__sycl_usm_array_interface__["version"] == 1
+        del before
+        with usmq.capture() as graph:
+            made = usmq.full(size, value, "i4", queue=own)
+            x.copy_from(made)
+        assert "2 commands" in graph.explain()
+        for _ in range(2):
+            graph.replay()
+            assert made.tolist() == x.tolist() == [value] * size
+
+
 def test_wrong_inputs_are_errors(add: usmq.Elementwise) -> None:
     x, y = usmq.ones(4, "f4"), usmq.zeros(4, "f4")
     with usmq.capture(inputs={"x": x}) as graph:
@@ -420,6 +463,15 @@ def test_wrong_inputs_are_errors(add: usmq.Elementwise) -> None:
     ):
         with pytest.raises(error):
             graph.replay(inputs)
+    for away, fix in (
+        (usmq.ones(4, "f8"), "astype"),
+        (usmq.ones(4, "f4", usm_type="shared"), "to"),
+    ):
+        with pytest.raises((TypeError, usmq.PlacementError), match=rf"{fix}\("):
+            graph.replay({"x": away})
+    graph.replay({"x": usmq.ones(4, "f4", usm_type="shared").to(usm_type="device")})
+    assert y.tolist() == [1.0] * 4
+    y.fill(0)
     for wrong in (3, {1: x}, {"x": 3}):
         with pytest.raises(TypeError):
             usmq.capture(inputs=wrong)  # type: ignore[arg-type]
