@@ -225,7 +225,7 @@ fn wrong_inputs_are_errors() -> Result<()> {
     );
     let shared = Array::uninit(4, DType::F32, UsmKind::Shared, x.queue())?;
     assert!(
-        matches!(replay(&shared), Err(Error::Placement { message: text, .. }) if text.contains("collocate"))
+        matches!(replay(&shared), Err(Error::Placement { message: text, .. }) if text.contains("Array::to"))
     );
     assert!(
         matches!(replay(&y), Err(Error::Value { message: text, .. }) if text.contains("same allocation"))
