@@ -139,15 +139,15 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def target(row: Row, *ratios: float) -> str:
-    """Return the target, and whether a ratio is over it."""
+def target(row: Row, *ratios: float, reason: str = "") -> str:
+    """Return the target, and whether a ratio is over it, with a reason."""
     if row.target is None:
         return ""
-    return f"{row.target:g}" + (" (over)" if max(ratios) > row.target else "")
+    return f"{row.target:g}" + (f" (over{reason})" if max(ratios) > row.target else "")
 
 
 def plain(row: Row, measured: dict[str, Data], rows: list[Row]) -> str:
-    """Return the ratio of plain C++ in the place of usmq, as a part of the target's text."""
+    """Return the ratio of plain C++ in the same rounds, if it was measured."""
     for other in rows:
         of_cpp = other.name.startswith("cpp.") and other.name in measured
         if of_cpp and other is not row and other.compared_with == row.compared_with:
@@ -163,7 +163,7 @@ def quiet_table(data: Data, rows: list[Row]) -> str:
         if row.name not in measured:
             continue
         found = measured[row.name]
-        over = target(row, ratio(found)).replace("(over", f"(over{plain(row, measured, rows)}")
+        over = target(row, ratio(found), reason=plain(row, measured, rows))
         lines.append(
             f"| `{row.name}` | {found['unit']} | {number(found['usmq'])} | {number(found['peer'])} "
             f"| {ratio(found):.3f} | {over} | {row.peer_name} |"

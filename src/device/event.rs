@@ -269,7 +269,7 @@ impl Event {
 
     /// Whether a host task of another library may delay the command.
     pub(crate) fn may_be_delayed(&self) -> bool {
-        // As if it were, while the runtime cannot answer.
+        // If the runtime cannot answer, the command counts as delayed.
         self.command.exposed && matches!(self.status(), Ok(EventStatus::Submitted) | Err(_))
     }
 

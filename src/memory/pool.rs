@@ -190,7 +190,8 @@ struct Waiting {
     unseen: SmallVec<[Queue; 1]>,
 }
 
-/// An event after all work on the queue so far. A capture does not record it: the memory belongs to nobody yet.
+/// An event after all work on the queue so far. A capture does not record it, since
+/// no command of the capture has used the memory.
 fn end_of_work(queue: &Queue) -> Result<Event> {
     let _direct = suspend();
     let _why = with_reason(Reason::Order);
