@@ -1,6 +1,6 @@
 //! `usmq.capture` and `usmq.Graph`.
 
-use super::capture_scope::Opened;
+use super::capture_scope::{self, Opened};
 use super::classes::Event;
 use super::gil::{Quiet, detach};
 use super::{argument, protocol, submitter};
@@ -128,16 +128,16 @@ impl Graph {
 
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        let taken = std::mem::replace(&mut *self.state.lock(), State::Over);
-        let State::Open(opened) = taken else {
-            *self.state.lock() = taken;
-            return Err(PyRuntimeError::new_err("this graph is not capturing"));
+        let closed = || PyRuntimeError::new_err("this graph is not capturing");
+        let token = match &*self.state.lock() {
+            State::Open(opened) => opened.token(py),
+            _ => return Err(closed()),
         };
-        if let Err(elsewhere) = opened.leave(py) {
-            // The thread or task that entered it still records.
-            *self.state.lock() = State::Open(opened);
-            return Err(elsewhere);
-        }
+        // Elsewhere this is an error, and the thread or task that entered it still records. It succeeds once.
+        capture_scope::leave(py, &token)?;
+        let State::Open(opened) = std::mem::replace(&mut *self.state.lock(), State::Over) else {
+            return Err(closed());
+        };
         let capture = opened.capture.clone();
         drop(opened);
         if exception.get_item(0).is_ok_and(|class| !class.is_none()) {

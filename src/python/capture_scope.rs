@@ -106,16 +106,21 @@ impl Opened {
         Ok(Self { capture, token })
     }
 
-    /// Makes the capture before it current again, if there was one.
-    pub(super) fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        let (variable, _) = variable(py)?;
-        let reset = variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (&self.token,));
-        reset.map(drop).map_err(|_| {
-            PyRuntimeError::new_err(
-                "this capture was opened in another context: leave it in the thread or asyncio task that entered it",
-            )
-        })
+    /// For [`leave`].
+    pub(super) fn token(&self, py: Python<'_>) -> Py<PyAny> {
+        self.token.clone_ref(py)
     }
+}
+
+/// Makes the capture before that of the token current again, if there was one. Only the context that opened it can.
+pub(super) fn leave(py: Python<'_>, token: &Py<PyAny>) -> PyResult<()> {
+    let (variable, _) = variable(py)?;
+    let reset = variable.bind(py).call_method1(pyo3::intern!(py, "reset"), (token,));
+    reset.map(drop).map_err(|_| {
+        PyRuntimeError::new_err(
+            "this capture was opened in another context: leave it in the thread or asyncio task that entered it",
+        )
+    })
 }
 
 impl Drop for Opened {
