@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 pub(crate) type Shape = SmallVec<[usize; 4]>;
 pub(crate) type Strides = SmallVec<[isize; 4]>;
@@ -160,6 +161,30 @@ impl Layout {
         offset.checked_add(high)?.checked_add(1)?.checked_mul(itemsize)?;
         low.checked_mul(itemsize)?;
         Some((low, high))
+    }
+
+    /// The bytes of a view whose first element is at `pointer`; `None` without elements.
+    pub(crate) fn addresses(&self, pointer: usize, itemsize: usize) -> Option<Range<usize>> {
+        let (low, high) = self.extent()?;
+        let at = |element: isize| pointer.wrapping_add_signed(element * itemsize as isize);
+        Some(at(low)..at(high).wrapping_add(itemsize))
+    }
+
+    /// The same for a foreign pointer: an error if it is null, or if an element would be outside of the address space.
+    /// Device memory may be anywhere in it: GPUs of Intel use the upper half.
+    pub(crate) fn foreign_addresses(&self, pointer: usize, itemsize: usize) -> Result<Option<Range<usize>>> {
+        let Some((low, high)) = self.extent() else { return Ok(None) };
+        // `checked_extent` has multiplied both.
+        let at = |element: isize| pointer.checked_add_signed(element * itemsize as isize);
+        let first = at(low).filter(|first| *first != 0);
+        let end = at(high).and_then(|last| last.checked_add(itemsize));
+        match (first, end) {
+            (Some(first), Some(end)) if end - first <= isize::MAX.unsigned_abs() => Ok(Some(first..end)),
+            _ => Err(Error::value(format!(
+                "address {pointer:#x}, shape {:?} and strides {:?} leave the address space",
+                self.shape, self.strides
+            ))),
+        }
     }
 
     /// The position of each element relative to the first, in C order.

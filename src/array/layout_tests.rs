@@ -35,6 +35,24 @@ fn shapes_beyond_the_address_space_are_refused() {
 }
 
 #[test]
+fn a_foreign_view_may_be_anywhere_in_the_address_space_but_not_leave_it() {
+    let two = Layout::foreign(&[2], Some(&[2]), 0, 4).unwrap();
+    let back = Layout::foreign(&[2], Some(&[-2]), 0, 4).unwrap();
+    for start in [64, 0x7fff_ffff_f000, isize::MAX as usize - 4, 0xff00_ffff_ffef_0000, usize::MAX - 12] {
+        assert_eq!(two.foreign_addresses(start, 4).unwrap(), Some(start..start + 12));
+        assert_eq!(back.foreign_addresses(start, 4).unwrap(), Some(start - 8..start + 4));
+    }
+    for (layout, start) in [(&two, 0), (&two, usize::MAX - 11), (&back, 8), (&back, 4)] {
+        assert!(layout.foreign_addresses(start, 4).is_err(), "{layout:?} {start:#x}");
+    }
+    let half = Layout::foreign(&[2], Some(&[isize::MAX / 4 - 1]), 0, 4).unwrap();
+    assert!(half.foreign_addresses(64, 4).is_ok());
+    let both = Layout::foreign(&[2, 2], Some(&[isize::MAX / 8, isize::MIN / 8]), 0, 4).unwrap();
+    assert!(both.foreign_addresses(1 << 63, 4).is_err(), "more than half of the address space");
+    assert_eq!(contiguous(&[0, 3]).foreign_addresses(0, 4).unwrap(), None);
+}
+
+#[test]
 fn slices_match_python() {
     // (extent, start, stop, step) and what list(range(extent))[start:stop:step] gives.
     for (extent, start, stop, step, expected) in [

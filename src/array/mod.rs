@@ -13,6 +13,7 @@ mod format;
 mod host;
 mod host_view;
 mod layout;
+mod overlap;
 mod pack_bits;
 mod pieces;
 mod read;
@@ -43,7 +44,9 @@ use crate::device::recording::{Entered, suspend};
 use crate::device::{Context, Device, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::Allocation;
+use overlap::{View, shares_bytes};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A view of unified shared memory with a dtype, a shape, strides and a queue. Devices that reach system memory
@@ -371,12 +374,25 @@ impl Array {
         Ok(suspend())
     }
 
+    /// The bytes from the lowest to the highest element; `None` without elements.
+    pub(crate) fn addresses(&self) -> Option<Range<usize>> {
+        self.layout.addresses(self.address(), self.dtype.itemsize())
+    }
+
+    /// Whether an element of the other array uses a byte of this one.
+    pub(crate) fn shares_bytes(&self, other: &Self) -> bool {
+        shares_bytes(self.overlap_view(), other.overlap_view())
+    }
+
+    fn overlap_view(&self) -> View<'_> {
+        View { address: self.address(), layout: &self.layout, itemsize: self.dtype.itemsize() }
+    }
+
     /// Records the addresses of the array, which a launch of a capture uses.
     pub(crate) fn touch(&self) {
-        let Some((low, high)) = self.layout.extent() else { return };
-        let itemsize = self.dtype.itemsize() as isize;
-        let first = self.address().wrapping_add_signed(low * itemsize);
-        self.allocation.touch(first..self.address().wrapping_add_signed((high + 1) * itemsize));
+        if let Some(bytes) = self.addresses() {
+            self.allocation.touch(bytes);
+        }
     }
 
     /// An error unless the array is writable.

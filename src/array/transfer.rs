@@ -308,11 +308,11 @@ impl Array {
             if self.address() == source.address() {
                 return Ok(());
             }
-            if !self.overlaps(&source) {
+            if !self.shares_bytes(&source) {
                 return self.copy_bytes(&source);
             }
         }
-        if self.overlaps(&source) {
+        if self.shares_bytes(&source) {
             // Work-items run in any order, so an overlapping source must be copied first.
             return self.convert_from(&source.copy()?);
         }
@@ -394,21 +394,6 @@ impl Array {
             })
         })?;
         Ok(())
-    }
-
-    /// Whether the two views may share an element. Compares the spans, so interleaved views count as
-    /// overlapping.
-    fn overlaps(&self, other: &Self) -> bool {
-        let span = |array: &Self| {
-            let itemsize = array.dtype.itemsize() as isize;
-            let (low, high) = array.layout.extent()?;
-            let first = array.address() as isize;
-            Some((first + low * itemsize, first + (high + 1) * itemsize))
-        };
-        match (span(self), span(other)) {
-            (Some((a, b)), Some((c, d))) => a < d && c < b,
-            _ => false,
-        }
     }
 }
 

@@ -30,10 +30,7 @@ pub(super) fn share_log(one: &LogIds, other: &LogIds) -> bool {
 
 /// The addresses of the elements; empty without elements.
 pub(super) fn elements(array: &Array) -> Range<usize> {
-    let Some((low, high)) = array.layout().extent() else { return 0..0 };
-    let itemsize = array.dtype().itemsize() as isize;
-    let at = |position: isize| array.address().wrapping_add_signed(position * itemsize);
-    at(low)..at(high + 1)
+    array.addresses().unwrap_or(0..0)
 }
 
 /// Checks the inputs of a new capture.

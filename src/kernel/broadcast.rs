@@ -61,40 +61,11 @@ pub(super) enum Overlap {
 /// `strides`: of both in the common shape of the launch; `None` for an array that is used as a whole.
 pub(super) fn overlap(a: (&Array, Option<&[isize]>), b: (&Array, Option<&[isize]>)) -> Overlap {
     let ((a, in_a), (b, in_b)) = (a, b);
-    let (Some(bytes_a), Some(bytes_b)) = (byte_range(a), byte_range(b)) else { return Overlap::None };
-    if bytes_a.1 <= bytes_b.0 || bytes_b.1 <= bytes_a.0 {
-        return Overlap::None;
-    }
     let is_same_place = a.address() == b.address() && a.dtype().itemsize() == b.dtype().itemsize();
     if is_same_place && in_a.is_some() && in_a == in_b {
         return Overlap::Same;
     }
-    // Views such as x[::2] and x[1::2]: all positions differ by a multiple of the common divisor of the steps.
-    let steps = [a, b].into_iter().flat_map(|array| {
-        let size = array.dtype().itemsize();
-        let axes = array.shape().iter().zip(array.strides()).filter(|(extent, _)| **extent > 1);
-        axes.map(move |(_, stride)| stride.unsigned_abs() * size)
-    });
-    let divisor = steps.fold(0, gcd);
-    if divisor == 0 {
-        return Overlap::Mixed;
-    }
-    let distance =
-        b.address().wrapping_sub(a.address()).cast_signed().rem_euclid(divisor.cast_signed()).unsigned_abs();
-    let is_apart = distance >= a.dtype().itemsize() && distance + b.dtype().itemsize() <= divisor;
-    if is_apart { Overlap::None } else { Overlap::Mixed }
-}
-
-/// The first byte of an array and the one after its last.
-fn byte_range(array: &Array) -> Option<(isize, isize)> {
-    let (low, high) = array.layout().extent()?;
-    let size = array.dtype().itemsize().cast_signed();
-    let start = array.address().cast_signed();
-    Some((start + low * size, start + (high + 1) * size))
-}
-
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
+    if a.shares_bytes(b) { Overlap::Mixed } else { Overlap::None }
 }
 
 #[cfg(test)]

@@ -95,11 +95,18 @@ def test_usm_starts_at_its_lowest_address_and_host_data_at_its_first_element(vie
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2, 5)])
-def test_an_empty_array_has_a_null_data_pointer(shape: tuple[int, ...]) -> None:
-    for options in ({}, {"dl_device": (CPU, 0)}, {"copy": True}):
-        given = Tensor(usmq.zeros(shape), **options)
-        assert (given.tensor.data, given.shape) == (None, shape)
-        assert given.strides is not None
+def test_an_empty_array_has_the_address_of_usm(shape: tuple[int, ...]) -> None:
+    full = usmq.zeros((5, 5))
+    for x in (usmq.zeros(shape), full[5:], full[:, 5:], full[::-1][:0]):
+        for options in ({}, {"dl_device": (CPU, 0)}, {"copy": True}):
+            given = Tensor(x, **options)
+            assert given.shape == x.shape
+            assert given.strides is not None
+            if "dl_device" not in options:
+                context = usmq.current_queue().context
+                assert usmq.pointer_info(given.tensor.data, context).kind == "device"
+        assert dpnp.tensor.from_dlpack(x).shape == x.shape
+        assert usmq.from_dlpack(x).shape == x.shape
 
 
 def test_a_read_only_array_needs_the_flag_of_the_versioned_struct() -> None:

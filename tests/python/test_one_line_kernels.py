@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -191,10 +192,39 @@ def test_arguments_that_do_not_fit(arguments, words):
         axpy(1, "x", x)
 
 
-def test_views_that_interleave_do_not_overlap():
-    x = usmq.arange(8, dtype="f4")
-    usmq.elementwise("const float *x, float *y", "y[i] = x[i]")(x[::2], x[1::2])
-    assert x.tolist() == [0, 0, 2, 2, 4, 4, 6, 6]
+def views(shape, source, target):
+    x = np.arange(math.prod(shape), dtype="f4").reshape(shape)
+    return pytest.param(x, source, target, id=f"{shape}")
+
+
+@pytest.mark.parametrize(
+    ("host", "source", "target"),
+    [
+        views((8,), np.s_[::2], np.s_[1::2]),
+        views((4, 4), np.s_[:, 2:], np.s_[:, :2]),
+        views((4, 4), np.s_[:, 0], np.s_[:, 1]),
+        views((4, 4), np.s_[1::2, ::2], np.s_[::2, 1::2]),
+        views((6, 3), np.s_[1::2], np.s_[::2]),
+        views((4, 2, 3), np.s_[:, 0], np.s_[:, 1]),
+        views((4, 4, 3), np.s_[..., 2], np.s_[..., 0]),
+        views((4, 4), np.s_[::-2], np.s_[::2]),
+        views((5, 7), np.s_[1:, 3:], np.s_[:-1, :-4]),
+        views((3, 4, 5), np.s_[:, 1:3, 4], np.s_[:, 1:3, 3]),
+        views((4, 6), np.s_[:, ::3], np.s_[:, 1::3]),
+        views((4, 6), np.s_[::2, 1::3], np.s_[1::2, 1::3]),
+        views((2, 9), np.s_[:, :5], np.s_[:, 4:]),
+    ],
+)
+def test_views_are_refused_exactly_if_they_share_an_element(host, source, target):
+    copy = usmq.elementwise("const float *x, float *y", "y[i] = x[i]")
+    x = usmq.asarray(host)
+    if np.shares_memory(host[source], host[target]):
+        with pytest.raises(usmq.LaunchError, match="overlaps with x"):
+            copy(x[source], x[target])
+    else:
+        copy(x[source], x[target])
+        host[target] = host[source]
+    assert x.tolist() == host.tolist()
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,24 @@ fn import_deletes_an_invalid_tensor_once_and_adopt_leaves_it() -> Result<()> {
     })
 }
 
+/// GPUs of Intel have device memory in the upper half of the address space. The tests have no such memory, so the
+/// import gets as far as the question whether the address is USM.
+#[test]
+fn addresses_of_the_upper_half_are_not_refused_for_their_size() -> Result<()> {
+    without_leaks(|| {
+        for address in [0xff00_ffff_ffef_0000usize, 0xffff_d556_aa56_0000, usize::MAX - 4095] {
+            let (theirs, ends) =
+                made::<New, _>(six(UsmKind::Shared)?, on_device, (&[2, 3], &[3, 1]), |tensor| {
+                    tensor.data = address as *mut _;
+                });
+            let refused = import(taken::<New>(theirs), Import::default()).unwrap_err().to_string();
+            assert!(refused.contains("is not USM of"), "{refused}");
+            assert_eq!(ends.load(Ordering::SeqCst), 1);
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn the_subbyte_padding_flag_is_ignored_for_larger_types() -> Result<()> {
     without_leaks(|| {

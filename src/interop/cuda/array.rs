@@ -233,7 +233,7 @@ impl CudaArray {
 
     /// Bytes from the lowest to the highest element.
     fn spanned(&self) -> usize {
-        self.layout.extent().map_or(0, |(low, high)| (high - low + 1).unsigned_abs() * self.dtype.itemsize())
+        self.layout.addresses(self.pointer, self.dtype.itemsize()).map_or(0, |bytes| bytes.len())
     }
 
     /// Blocks until the work submitted so far to the array's stream, transfers included, is complete.
@@ -348,22 +348,10 @@ impl Described<'_> {
             return Err(ambiguous_stream());
         }
         let layout = Layout::foreign(self.shape, self.strides, 0, itemsize)?;
-        let Some((low, high)) = layout.extent() else { return Ok(layout) };
-        let at = |element: isize| {
-            let bytes = element.checked_mul(itemsize as isize)?;
-            self.pointer
-                .checked_add_signed(bytes)
-                .filter(|address| (1..=isize::MAX as usize).contains(address))
-        };
-        if self.pointer == 0 {
+        if self.pointer == 0 && layout.size() > 0 {
             return Err(Error::interop(format!("the address of shape {:?} is null", self.shape)));
         }
-        if at(low).is_none() || high.checked_add(1).and_then(at).is_none() {
-            return Err(Error::value(format!(
-                "address {:#x}, shape {:?} and strides leave the address space",
-                self.pointer, self.shape
-            )));
-        }
+        layout.foreign_addresses(self.pointer, itemsize)?;
         Ok(layout)
     }
 }

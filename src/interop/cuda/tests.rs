@@ -361,6 +361,19 @@ fn empty_arrays_are_imported_and_exported() {
 }
 
 #[test]
+fn an_address_of_the_upper_half_is_valid() {
+    let described = Described {
+        pointer: 0xff00_ffff_ffef_0000,
+        shape: &[2],
+        strides: None,
+        dtype: DType::F32,
+        readonly: false,
+        stream: None,
+    };
+    assert_eq!(described.layout().unwrap().size(), 2);
+}
+
+#[test]
 fn an_invalid_description_is_refused_before_any_driver_call() {
     let good = Described {
         pointer: 64,

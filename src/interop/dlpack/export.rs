@@ -296,7 +296,8 @@ unsafe extern "C" fn delete<T: Managed, O>(managed: *mut T) {
 fn describe(array: &Array, destination: Destination) -> DLTensor {
     let itemsize = array.dtype().itemsize();
     let (data, byte_offset) = match array.layout().extent() {
-        None => (0, 0),
+        // dpnp and torch refuse null; the address of an empty view may be past the end of the memory.
+        None => (array.allocation().pointer(), 0),
         // dpnp requires the lowest address of the memory in `data`. With negative strides that is not the
         // first element, which needs an offset; libraries that ignore the offset do not accept negative
         // strides either.

@@ -246,17 +246,8 @@ impl TensorView {
             return Err(broken("its data is null"));
         }
         let layout = Layout::foreign(&shape, strides.as_deref(), 0, dtype.itemsize())?;
-        if let Some((low, high)) = layout.extent() {
-            let end = |element: isize| {
-                let bytes = element.checked_mul(dtype.itemsize() as isize)?;
-                // Addresses in the upper half do not belong to user space.
-                pointer
-                    .checked_add_signed(bytes)
-                    .filter(|address| (1..=isize::MAX as usize).contains(address))
-            };
-            if end(low).is_none() || high.checked_add(1).and_then(end).is_none() {
-                return Err(broken("its strides leave the address space"));
-            }
+        if layout.foreign_addresses(pointer, dtype.itemsize()).is_err() {
+            return Err(broken("its strides leave the address space"));
         }
         Ok(Self { kind: tensor.device.kind, id: tensor.device.id, dtype, shape, strides, pointer, size })
     }
