@@ -1,8 +1,9 @@
-"""Random programs on every device, against numpy: `tests/run programs [--seconds 60] [--threads 2] [--seed 1]`.
+"""Random programs on every device, against numpy: `tests/run programs --seconds 60 --seed 1`.
 
-A program has five arrays and sixty steps, without a wait between them. Each thread runs programs one after the other, with
-the seeds N, N + threads, … A wrong value or an error prints the seed and the steps, and ends the run. `--seed N --count 1`
-repeats one program. `--target` names the devices instead of all root devices, and may be given several times.
+A program has five arrays and sixty steps, without a wait between them. Each thread runs one program
+after the other, with the seeds N, N + threads, … A wrong value or an error prints the seed and the
+steps, and ends the run. `--threads 1 --count 1 --seed N` repeats one program. `--target gpu:0`
+names a device instead of all root devices, and may be given several times.
 """
 
 from __future__ import annotations
@@ -244,9 +245,8 @@ def main() -> int:
     for thread in threads:
         thread.join()
     names = ", ".join(sorted({queue.device.filter_string for queue in queues}))
-    print(
-        f"{sum(done)} programs, {sum(done) * STEPS} steps on {names}: {'WRONG' if failed.is_set() else 'exact'}"
-    )
+    outcome = "WRONG" if failed.is_set() else "exact"
+    print(f"{sum(done)} programs, {sum(done) * STEPS} steps on {names}: {outcome}")
     return failed.is_set()
 
 
