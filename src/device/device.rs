@@ -1,5 +1,6 @@
 //! A device: a root device of a platform, or a sub-device.
 
+use super::partition::{Partition, Partitions};
 use super::{Aspect, Backend, Capabilities, Context, DeviceProperties, DeviceType, UsmKind};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -48,28 +49,6 @@ enum DeviceOrigin {
     Root { ordinal: usize, filter: String },
     /// Sub-device `index` of its parent, if usmq created it.
     Part { parent: Device, index: Option<usize> },
-}
-
-/// How to partition a device. Source: SYCL 2020, section 4.6.4.4.
-///
-/// ```
-/// use usmq::{Partition, Queue};
-///
-/// let device = Queue::get("cpu")?.device().clone();
-/// if device.max_compute_units() > 1 {
-///     let halves = device.sub_devices(&Partition::Equally(1))?;
-///     assert_eq!(halves[0].parent(), Some(&device));
-/// }
-/// # Ok::<(), usmq::Error>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Partition {
-    /// Sub-devices of this many compute units each.
-    Equally(usize),
-    /// One sub-device per entry, with that many compute units.
-    ByCounts(Vec<usize>),
-    /// One sub-device per NUMA domain.
-    Numa,
 }
 
 impl Device {
@@ -309,16 +288,9 @@ impl Device {
         if let Some(parts) = self.find_parts(partition)? {
             return Ok(parts);
         }
+        self.check_partition(partition)?;
         let raw = self.raw()?;
         let list = match partition {
-            Partition::Equally(0) => {
-                return Err(Error::value("a sub-device needs at least one compute unit, not 0"));
-            }
-            Partition::ByCounts(counts) if counts.is_empty() || counts.contains(&0) => {
-                return Err(Error::value(format!(
-                    "each sub-device needs at least one compute unit, not {counts:?}"
-                )));
-            }
             Partition::Equally(units) => ffi::device_split_equally(raw, *units),
             Partition::ByCounts(counts) => ffi::device_split_by_counts(raw, counts),
             Partition::Numa => ffi::device_split_by_numa(raw),
@@ -341,6 +313,27 @@ impl Device {
                 known.push((partition.clone(), parts.clone()));
                 Ok(parts)
             }
+        }
+    }
+
+    fn check_partition(&self, partition: &Partition) -> Result<()> {
+        if let Some(why) = partition.fault() {
+            return Err(Error::value(why));
+        }
+        let properties = self.properties()?;
+        let known = Partitions {
+            units: self.max_compute_units() as usize,
+            max_parts: self.max_sub_devices() as usize,
+            properties: &properties.partition_properties,
+            domains: &properties.partition_affinity_domains,
+        };
+        match partition.obstacle(&known) {
+            None => Ok(()),
+            Some((code, message)) => Err(Error::Sycl {
+                operation: format!("partitioning {self} by {partition:?}"),
+                code: code.to_owned(),
+                message,
+            }),
         }
     }
 

@@ -258,6 +258,12 @@ SIZES = "must be a whole number from 0 to 2**63 - 1, or a sequence of them, not 
         (lambda x: x.device.sub_devices(-1), ValueError, "partition " + SIZES + "-1"),
         (lambda x: x.device.sub_devices(b"numa"), TypeError, "or \"numa\", not b'numa'"),
         (
+            lambda x: x.device.sub_devices(x.device.max_compute_units),
+            usmq.SyclError,
+            "are not smaller than it",
+        ),
+        (lambda x: x.device.sub_devices([2**62, 1]), usmq.SyclError, "compute units"),
+        (
             lambda x: usmq.Context("cpu"),
             TypeError,
             "devices must be a sequence of usmq.Device, as [usmq.Device(\"cpu\")], not 'cpu'",
