@@ -10,6 +10,12 @@ use std::ops::Range;
 /// No machine has as many bytes of memory.
 const LARGEST: usize = 1 << 52;
 
+/// Whether the processor could reach these addresses: memory of a process is in the lower half of the address space.
+/// Device memory may be anywhere.
+pub(crate) fn in_user_space(bytes: &Range<usize>) -> bool {
+    bytes.end <= isize::MAX.unsigned_abs()
+}
+
 /// A description of numbers in memory of the host: where they are, and how they are arranged.
 ///
 /// ```
@@ -79,7 +85,7 @@ impl HostMemory {
         let Some(Range { start, end }) = bytes else { return Ok(None) };
         let end = (end - 1).checked_add(self.dtype.itemsize()).ok_or_else(outside)?;
         // The runtime does not know the size of host memory, so only impossible ones are errors.
-        if end - start > LARGEST {
+        if end - start > LARGEST || !in_user_space(&(start..end)) {
             return Err(outside());
         }
         Ok(Some((start, end)))

@@ -31,6 +31,7 @@ pub(crate) use element::{Number, bytes_of, element_of, with_element};
 pub use extents::{Extent, IntoNewShape, IntoShape};
 pub(crate) use format::single as element_text;
 pub use host::HostMemory;
+pub(crate) use host::in_user_space;
 pub use host_view::{HostView, HostViewMut};
 pub use layout::Index;
 pub(crate) use layout::{Layout, Shape, Strides, merge_axes};

@@ -208,7 +208,7 @@ def views(shape, source, target):
         views((4, 2, 3), np.s_[:, 0], np.s_[:, 1]),
         views((4, 4, 3), np.s_[..., 2], np.s_[..., 0]),
         views((4, 4), np.s_[::-2], np.s_[::2]),
-        views((5, 7), np.s_[1:, 3:], np.s_[:-1, :-4]),
+        views((5, 7), np.s_[1:, 3:], np.s_[:-1, :-3]),
         views((3, 4, 5), np.s_[:, 1:3, 4], np.s_[:, 1:3, 3]),
         views((4, 6), np.s_[:, ::3], np.s_[:, 1::3]),
         views((4, 6), np.s_[::2, 1::3], np.s_[1::2, 1::3]),

@@ -4,7 +4,7 @@ use super::NO_COPY;
 use super::abi::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DLTensor, Managed, ONEAPI};
 use super::dtype;
 use super::export::ExportedTensor;
-use crate::array::{Array, DType, HostMemory, Layout};
+use crate::array::{Array, DType, HostMemory, Layout, in_user_space};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::interop::cuda::{CudaArray, Described, arrivals};
@@ -246,8 +246,10 @@ impl TensorView {
             return Err(broken("its data is null"));
         }
         let layout = Layout::foreign(&shape, strides.as_deref(), 0, dtype.itemsize())?;
-        if layout.foreign_addresses(pointer, dtype.itemsize()).is_err() {
-            return Err(broken("its strides leave the address space"));
+        let bytes = layout.foreign_addresses(pointer, dtype.itemsize());
+        let bytes = bytes.map_err(|_| broken("its strides leave the address space"))?;
+        if tensor.device.kind == CPU && !bytes.as_ref().is_none_or(in_user_space) {
+            return Err(broken("its addresses do not belong to memory of the host"));
         }
         Ok(Self { kind: tensor.device.kind, id: tensor.device.id, dtype, shape, strides, pointer, size })
     }
