@@ -53,7 +53,9 @@ impl Array {
 /// by size, so that they share kernels and preserve every bit.
 fn text(from: DType, to: DType, axes: usize) -> String {
     let (from, to) = if from == to { (same_size(from), same_size(from)) } else { (from, to) };
-    let (source, target) = (from.row().cpp, to.row().cpp);
+    // A bool of another library may be any byte, which C++ must not load as a bool.
+    let source = if from == DType::Bool { DType::U8 } else { from }.row().cpp;
+    let target = to.row().cpp;
     let mut text = String::from("#include <usmq/kernel.h>\n");
     let preludes = [from.min(to).row().cpp_prelude, from.max(to).row().cpp_prelude];
     text += preludes[0];
@@ -108,7 +110,11 @@ fn conversion(from: DType, to: DType) -> String {
     let target = to.row().cpp;
     // The small floats convert through float only.
     let small = |dtype: DType| dtype.family() == Family::Float && dtype.itemsize() < 4;
-    let x = if small(from) { "static_cast<float>(x)" } else { "x" };
+    let x = match from {
+        DType::Bool => "(x != 0)",
+        from if small(from) => "static_cast<float>(x)",
+        _ => "x",
+    };
     match (from.family(), to.family()) {
         (Family::Complex, Family::Complex) => format!("{target}::of(x)"),
         (Family::Complex, Family::Bool) => "x.re != 0 || x.im != 0".to_owned(),

@@ -1,6 +1,7 @@
 //! Reads into a vector that the operation owns, as a future.
 
-use super::{Array, Element};
+use super::transfer::normalise;
+use super::{Array, DType, Element};
 use crate::device::EventFuture;
 use crate::error::{Error, Result};
 use crate::memory::{Access, Logged, by_host, drop_after, ordered};
@@ -99,6 +100,10 @@ impl<T: Element> Read<T> {
     fn take(mut self) -> Result<Vec<T>> {
         self.copy = None;
         let mut values = std::mem::take(&mut self.values);
+        if T::DTYPE == DType::Bool {
+            // SAFETY: the copy has written one byte for each element; every byte is a u8.
+            normalise(unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), self.size) });
+        }
         // SAFETY: the copy has written all elements of the array to the vector, which has room for them.
         unsafe { self.array.assume_read(&mut values, self.size) }?;
         self.array.allocation().check()?;

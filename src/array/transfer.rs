@@ -17,7 +17,7 @@ const ELEMENTS: &str = "the elements";
 pub(crate) type MakeOwner<'a> = &'a (dyn Fn() -> ForeignOwner + Sync);
 
 impl Array {
-    /// The elements in C order. Waits for earlier writes only.
+    /// The elements in C order. Waits for earlier writes only. A `bool` is true if its byte is not 0.
     ///
     /// ```
     /// use usmq::Array;
@@ -29,7 +29,7 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::Type`] if `T` is not the array's element type; [`Error::Value`] if the memory holds bits that
-    /// are not a valid `T`, as in an uninitialised `bool`; [`Error::HostMemory`] if host memory is short;
+    /// are not a valid `T`; [`Error::HostMemory`] if host memory is short;
     /// [`Error::Sycl`] with the error that the work reported.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.check_element::<T>()?;
@@ -151,19 +151,36 @@ impl Array {
         let _why = with_default_reason(Reason::HostRead);
         let packed = self.contiguous()?;
         let (to, from) = (target as usize, packed.address());
-        if packed.copied_by_host(Access::Read, (to, from), true)? {
-            return self.allocation().check();
+        if are_overlapping((to, from), bytes) {
+            // One command must not copy between overlapping ranges.
+            let values = packed.to_bytes()?;
+            self.allocation().wait_for_host(Access::Write)?;
+            // SAFETY: the caller's range, which the host may write; the vector is elsewhere.
+            unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), target, bytes) };
+            return Ok(());
         }
-        packed.before_lending(Access::Read, owner)?;
-        let event = ordered_all(&packed.queue, &[(packed.allocation(), Access::Read)], |after, sent| {
-            in_pieces(&packed.queue, bytes, after, sent, |queue, start, bytes, after| {
+        if !packed.copied_by_host(Access::Read, (to, from), true)? {
+            packed.copied_by_device(to, owner)?;
+        }
+        if self.dtype == DType::Bool {
+            // SAFETY: the caller's range, which the copy has written; every byte is a u8.
+            normalise(unsafe { std::slice::from_raw_parts_mut(target, bytes) });
+        }
+        // The work that fills the memory may have failed during the wait.
+        self.allocation().check()
+    }
+
+    /// Copies a contiguous array to memory of the caller by a command, and waits for it.
+    fn copied_by_device(&self, to: usize, owner: Option<MakeOwner<'_>>) -> Result<()> {
+        let (from, bytes) = (self.address(), self.nbytes());
+        self.before_lending(Access::Read, owner)?;
+        let event = ordered_all(&self.queue, &[(self.allocation(), Access::Read)], |after, sent| {
+            in_pieces(&self.queue, bytes, after, sent, |queue, start, bytes, after| {
                 // SAFETY: the source is inside the allocation; the target outlives the copy, as `finish` ensures.
                 unsafe { queue.memcpy(to + start, from + start, bytes, after) }
             })
         });
-        finish(&packed.queue, event, owner)?;
-        // The work that fills the memory may have failed during the wait.
-        self.allocation().check()
+        finish(&self.queue, event, owner)
     }
 
     /// An error inside a capture: the host cannot read what a replay computes later.
@@ -202,39 +219,58 @@ impl Array {
     /// # Errors
     /// [`Error::Value`] if the length does not match, or the array is read-only.
     pub fn copy_from_bytes(&self, values: &[u8]) -> Result<()> {
-        self.write_from(values, None)
+        self.write_from(values.as_ptr(), values.len(), None)
     }
 
-    /// As [`Array::copy_from_bytes`]. The wait can be interrupted if `owner` returns an object that keeps the
-    /// values alive; the queue then copies the values that they have when the command runs.
-    pub(crate) fn write_from(&self, values: &[u8], owner: Option<MakeOwner<'_>>) -> Result<()> {
+    /// As [`Array::copy_from_bytes`], for `bytes` bytes at `values`, which may be memory of the array. The wait can be
+    /// interrupted if `owner` returns an object that keeps the values alive; the queue then copies the values that they
+    /// have when the command runs.
+    pub(crate) fn write_from(
+        &self,
+        values: *const u8,
+        bytes: usize,
+        owner: Option<MakeOwner<'_>>,
+    ) -> Result<()> {
         self.check_writable()?;
-        if values.len() != self.nbytes() {
+        if bytes != self.nbytes() {
             return Err(Error::value(format!(
-                "{self} takes {} bytes ({} elements), not {}",
+                "{self} takes {} bytes ({} elements), not {bytes}",
                 self.nbytes(),
                 self.size(),
-                values.len()
             )));
         }
-        if values.is_empty() {
+        if bytes == 0 {
             return Ok(());
         }
         let _why = with_default_reason(Reason::HostWrite);
         if !self.is_contiguous() {
             let packed = Self::uninit(self.shape(), self.dtype, self.kind_of_copies(), &self.queue)?;
-            packed.write_from(values, owner)?;
+            packed.write_from(values, bytes, owner)?;
             let _why = with_reason(Reason::Contiguity);
             return self.assign(&packed);
         }
-        if is_capturing() {
-            // A replay cannot wait for host memory of the caller, so it copies the values that they have now.
-            return self.upload(|staged| {
-                staged.copy_from_slice(values);
+        let (to, from) = (self.address(), values as usize);
+        let is_overlapping = are_overlapping((to, from), bytes);
+        let is_bool = self.dtype == DType::Bool;
+        // SAFETY: the caller's range; every byte is a u8.
+        let read = || unsafe { std::slice::from_raw_parts(values, bytes) };
+        let has_other_bytes = is_bool && read().iter().any(|byte| *byte > 1);
+        if is_capturing() || is_overlapping || has_other_bytes {
+            // A replay cannot wait for host memory of the caller, so it copies the values that they have now. One command
+            // must not copy between overlapping ranges, and the caller may read the changed range after the call.
+            let waits = is_overlapping && !is_capturing();
+            if waits {
+                self.allocation().wait_for_host(Access::Write)?;
+            }
+            self.upload(|staged| {
+                staged.copy_from_slice(read());
+                if is_bool {
+                    normalise(staged);
+                }
                 Ok(())
-            });
+            })?;
+            return if waits { self.allocation().wait_for_host(Access::Write) } else { Ok(()) };
         }
-        let (to, from) = (self.address(), values.as_ptr() as usize);
         // After an interrupted wait, the queue still copies the values.
         let may_wait = owner.is_none() || !interrupt::is_possible();
         if self.copied_by_host(Access::Write, (to, from), may_wait)? {
@@ -242,7 +278,7 @@ impl Array {
         }
         self.before_lending(Access::Write, owner)?;
         let event = ordered_all(&self.queue, &[(self.allocation(), Access::Write)], |after, sent| {
-            in_pieces(&self.queue, values.len(), after, sent, |queue, start, bytes, after| {
+            in_pieces(&self.queue, bytes, after, sent, |queue, start, bytes, after| {
                 // SAFETY: the target is inside the allocation; the values outlive the copy, as `finish` ensures.
                 unsafe { queue.memcpy(to + start, from + start, bytes, after) }
             })
@@ -395,6 +431,16 @@ impl Array {
         })?;
         Ok(())
     }
+}
+
+/// Whether two ranges of as many bytes share one.
+fn are_overlapping((one, other): (usize, usize), bytes: usize) -> bool {
+    one.abs_diff(other) < bytes
+}
+
+/// The bytes of truth values as numpy counts them: memory of another library may hold any byte, of which 0 is false.
+pub(super) fn normalise(truths: &mut [u8]) {
+    truths.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
 }
 
 /// Waits for a copy from or to host memory that the caller owns. If the wait fails, the copy may still use

@@ -44,11 +44,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
             Ok(())
         }
         (None, Some(source)) => source.read_into(to, bytes, None),
-        (Some(target), None) => {
-            // SAFETY: the caller's promise; it is host memory.
-            let values = unsafe { std::slice::from_raw_parts(from, bytes) };
-            target.write_from(values, None)
-        }
+        (Some(target), None) => target.write_from(from, bytes, None),
         (Some(target), Some(source)) => {
             let moved = collocate(&source, target.queue());
             moved.and_then(|moved| target.assign(&moved)).and_then(|()| target.wait())

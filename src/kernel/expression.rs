@@ -105,6 +105,26 @@ template <class T> struct usmq_repeated {
 };
 ";
 
+const BOOL_NAME: &str = "usmq_bool";
+
+/// An element of a bool array: memory of another library may hold any byte, which C++ must not load as a bool. As in
+/// numpy, each byte other than 0 is true.
+const BOOL: &str = "\
+struct usmq_bool {
+  unsigned char byte;
+  operator bool() const { return byte != 0; }
+  usmq_bool &operator=(bool value) { byte = value; return *this; }
+  usmq_bool &operator=(const usmq_bool &other) { return *this = bool(other); }
+  template <class T> usmq_bool &operator|=(T x) { return *this = bool(*this | x); }
+  template <class T> usmq_bool &operator&=(T x) { return *this = bool(*this & x); }
+  template <class T> usmq_bool &operator^=(T x) { return *this = bool(*this ^ x); }
+  template <class T> usmq_bool &operator+=(T x) { return *this = bool(*this + x); }
+  template <class T> usmq_bool &operator-=(T x) { return *this = bool(*this - x); }
+  template <class T> usmq_bool &operator*=(T x) { return *this = bool(*this * x); }
+  template <class T> usmq_bool &operator/=(T x) { return *this = bool(*this / x); }
+};
+";
+
 impl Expression {
     pub(super) fn new(
         kind: &str,
@@ -374,6 +394,9 @@ impl Bound<'_> {
         if !preamble.is_empty() {
             let _ = writeln!(text, "#line 1 \"preamble\"\n{preamble}");
         }
+        if self.items.iter().any(|item| item.cpp() == BOOL_NAME) {
+            text += BOOL;
+        }
         if self.items.iter().any(|item| item.is_repeated()) {
             text += REPEATED;
         }
@@ -387,7 +410,7 @@ impl Bound<'_> {
     pub(super) fn declarations(&self) -> String {
         let mut text = String::new();
         for item in &self.items {
-            let (name, cpp) = (&item.parameter.name, item.dtype.row().cpp);
+            let (name, cpp) = (&item.parameter.name, item.cpp());
             let is_const = if item.parameter.writes() { "" } else { "const " };
             let _ = match item.parameter.role {
                 Role::Number => write!(text, "{cpp} {name}, "),
@@ -415,7 +438,7 @@ impl Bound<'_> {
         };
         let mut text = String::new();
         for item in &self.items {
-            let (name, cpp) = (&item.parameter.name, item.dtype.row().cpp);
+            let (name, cpp) = (&item.parameter.name, item.cpp());
             if item.is_repeated() {
                 let _ = writeln!(text, "  const usmq_repeated<{cpp}> {name}{{usmq_{name}}};");
             } else if item.strides.is_some() && !self.axes.is_empty() {
@@ -460,6 +483,12 @@ impl Bound<'_> {
 }
 
 impl Item<'_> {
+    /// The C++ type of the number, or of the elements in memory.
+    fn cpp(&self) -> &'static str {
+        let is_number = self.parameter.role == Role::Number || self.is_repeated();
+        if self.dtype == DType::Bool && !is_number { BOOL_NAME } else { self.dtype.row().cpp }
+    }
+
     /// A number in place of the elements of an array.
     fn is_repeated(&self) -> bool {
         matches!(self.parameter.role, Role::Elements { .. }) && self.value.is_some() && self.array().is_none()

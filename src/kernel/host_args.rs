@@ -307,7 +307,7 @@ impl<'a> Transfers<'a> {
             let Some(memory) = self.memory_of(number) else { continue };
             host.wait_for_host(Access::Read)?;
             let bytes = Arc::new(gather(memory)?);
-            array.write_from(&bytes, Some(&|| Box::new(bytes.clone())))?;
+            array.write_from(bytes.as_ptr(), bytes.len(), Some(&|| Box::new(bytes.clone())))?;
         }
         Ok(())
     }

@@ -69,13 +69,12 @@ impl<'py> HostInput<'py> {
     /// Copies the elements into a contiguous array of this dtype and shape.
     pub(super) fn copy_to(&self, py: Python<'_>, target: &crate::Array) -> PyResult<()> {
         match self {
-            Self::Buffer { buffer, .. } => match buffer.as_contiguous() {
-                Some(bytes) => {
-                    let owner = buffer.owner();
-                    Ok(detach(py, || target.write_from(bytes, Some(&owner)))?)
-                }
-                None => own(py, target, buffer.to_contiguous()?),
-            },
+            Self::Buffer { buffer, .. } if buffer.as_contiguous().is_some() => {
+                // By address: the elements may be memory of the target, which the copy changes.
+                let (address, bytes, owner) = (buffer.address(), buffer.bytes(), buffer.owner());
+                Ok(detach(py, || target.write_from(address as *const u8, bytes, Some(&owner)))?)
+            }
+            Self::Buffer { buffer, .. } => own(py, target, buffer.to_contiguous()?),
             Self::Numbers { numbers, dtype, .. } => {
                 let mut bytes = try_reserve::try_with_capacity(numbers.len() * dtype.itemsize(), LIST)?;
                 for number in numbers {
@@ -102,7 +101,7 @@ pub(super) fn common_type(numbers: &[Scalar]) -> DType {
 /// Copies bytes that this call owns.
 fn own(py: Python<'_>, target: &crate::Array, bytes: Vec<u8>) -> PyResult<()> {
     let bytes = Arc::new(bytes);
-    Ok(detach(py, || target.write_from(&bytes, Some(&|| Box::new(bytes.clone()))))?)
+    Ok(detach(py, || target.write_from(bytes.as_ptr(), bytes.len(), Some(&|| Box::new(bytes.clone()))))?)
 }
 
 fn flatten(
