@@ -1,7 +1,7 @@
 //! The arrays whose memory a replay may exchange.
 
 use crate::array::Array;
-use crate::device::{MemoryKind, Queue};
+use crate::device::{MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::memory::{Access, Allocation, Logged};
 use smallvec::SmallVec;
@@ -89,26 +89,14 @@ pub(super) fn check_replacement(
             "{array} is read-only, but the capture writes to input {name:?}; pass a copy()"
         )));
     }
-    let place = |array: &Array| {
-        let allocation = array.allocation();
-        allocation.place().map(|(context, device)| (context.clone(), device.clone()))
-    };
-    let same = match (array.memory_kind(), recorded.memory_kind()) {
-        (MemoryKind::System, MemoryKind::System) => true,
-        (one, other) => one == other && place(array) == place(recorded),
-    };
-    if !same {
-        let kind = recorded.memory_kind();
-        let fix = if array.memory_kind() == kind {
+    if let Some((takes, found)) = difference(recorded, array) {
+        let fix = if array.memory_kind() == recorded.memory_kind() {
             "copy it there with collocate()".to_owned()
         } else {
             let to = spelled("to(queue, usm_type=...)", "Array::to");
             format!("copy it to such memory with {to}, or capture again")
         };
-        let message = format!(
-            "input {name:?} takes {} of the device and context of {recorded}, not {array}; {fix}",
-            kind.title()
-        );
+        let message = format!("input {name:?} takes {takes}, but {array} is {found}; {fix}");
         return Err(Error::placement(message, vec![array.queue().to_string()], None));
     }
     for queue in queues {
@@ -121,4 +109,21 @@ pub(super) fn check_replacement(
         }
     }
     Ok(())
+}
+
+/// What the commands take and the array is instead, if they cannot use its memory as they use the recorded one.
+fn difference(recorded: &Array, array: &Array) -> Option<(String, String)> {
+    let (takes, found) = (recorded.memory_kind(), array.memory_kind());
+    if takes != found {
+        return Some((takes.title().to_owned(), found.title().to_owned()));
+    }
+    // System memory has neither context nor device.
+    let ((context, device), (other_context, other_device)) =
+        (recorded.allocation().place()?, array.allocation().place()?);
+    if context != other_context {
+        return Some((format!("{} of {context}", takes.title()), format!("of {other_context}")));
+    }
+    // Host USM belongs to the context, whatever device it was made for.
+    let differs = takes != MemoryKind::Usm(UsmKind::Host) && device != other_device;
+    differs.then(|| (format!("{} of {device}", takes.title()), format!("of {other_device}")))
 }

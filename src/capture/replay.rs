@@ -22,7 +22,7 @@ impl Graph {
     }
 
     /// As [`Graph::replay`], with other arrays as inputs: of the same shape, strides and dtype, in USM of the same kind,
-    /// context and device. Inputs without an array keep that of the capture.
+    /// context and device; host USM may be of any device of the context. Inputs without an array keep that of the capture.
     ///
     /// # Errors
     /// As [`Graph::replay`]; [`Error::Value`] for an unknown name, another layout, a read-only array that the commands

@@ -158,8 +158,8 @@ impl Graph {
     /// Parameters
     /// ----------
     /// inputs : dict of str to Array, optional
-    ///     Other arrays for inputs of the capture, with the same shape, strides, dtype, USM kind and device. Other inputs
-    ///     keep the array of the capture.
+    ///     Other arrays for inputs of the capture, with the same shape, strides, dtype, USM kind, context and, except host
+    ///     USM, device. Other inputs keep the array of the capture.
     ///
     /// Returns
     /// -------
