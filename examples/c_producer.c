@@ -182,7 +182,8 @@ static int make_batch(int64_t rows, struct ArrowDeviceArray *out) {
 /* A record batch of `id`, 0 to rows - 1, and `miles`, half the id, where every third is null. The caller owns both
  * structs. Returns 0 or an errno. */
 int producer_batch(int64_t rows, struct ArrowSchema *schema, struct ArrowDeviceArray *array) {
-  if (rows < 0)
+  /* 8 bytes a row, and a few more, in an address space. */
+  if (rows < 0 || rows > PTRDIFF_MAX / 8 - 1)
     return EINVAL;
   int status = make_schema(schema);
   if (status)

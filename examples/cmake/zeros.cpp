@@ -21,6 +21,8 @@ const char *what_is_wrong() { return usmq_last_error(); }
 
 // Makes a column of doubles on the current queue, for any consumer of Arrow device arrays. 0, or a usmq_status.
 int zeros(std::int64_t length, struct ArrowSchema *schema, struct ArrowDeviceArray *array) try {
+  if (length < 0)
+    return USMQ_ERROR_VALUE;
   sycl::queue queue = usmq::current_queue();
   usmq::block<double> values = usmq::allocate<double>(static_cast<std::size_t>(length), queue);
   queue.memset(values.get(), 0, static_cast<std::size_t>(length) * sizeof(double));

@@ -12,13 +12,7 @@ namespace {
 class Filled {
 public:
   Filled(std::vector<std::int64_t> shape, float value) : shape_(std::move(shape)), queue_(usmq::current_queue()) {
-    std::size_t size = 1;
-    for (const auto extent : shape_) {
-      if (extent < 0) {
-        throw nb::value_error("an extent is negative");
-      }
-      size *= static_cast<std::size_t>(extent);
-    }
+    const std::size_t size = usmq::dlpack::count_of<float>(shape_); // throws if an address space is too small for it
     // Without the GIL: a command of another library may need it.
     nb::gil_scoped_release unlocked;
     memory_ = usmq::allocate<float>(size, queue_, USMQ_SHARED);

@@ -308,3 +308,11 @@ def test_data_of_the_producer_reaches_the_consumer_through_a_device(
 
 def test_the_producer_reports_failure_with_an_errno(producer: ctypes.CDLL) -> None:
     assert Batch(producer, -1).status == errno.EINVAL
+
+
+@pytest.mark.parametrize("rows", [-1, 2**60, 2**61, 2**63 - 1])
+def test_the_producer_refuses_rows_beyond_an_address_space(
+    producer: ctypes.CDLL, rows: int
+) -> None:
+    room = ctypes.create_string_buffer(256)
+    assert producer.producer_batch(rows, addressof(room), addressof(room)) == errno.EINVAL

@@ -128,6 +128,14 @@ def test_shapes_without_elements_or_axes_are_exported(filled, shape):
     assert x.shape == tuple(shape)
 
 
+@pytest.mark.parametrize(
+    "shape", [[2**32, 2**32], [2**63 - 1, 2], [2**61, 1], [2**40, 2**40, 0], [3, 2**62, 3]], ids=str
+)
+def test_extents_beyond_an_address_space_are_refused(filled, shape):
+    with pytest.raises(ValueError, match="more bytes than an address space"):
+        filled(shape, 1.0)
+
+
 def test_what_dlpack_cannot_name_is_an_error(filled):
     with usmq.use_queue(usmq.Device("cpu").sub_devices(1)[0]):
         made = filled([3], 1.0)

@@ -105,19 +105,34 @@ inline device device_of(const sycl::queue &queue) {
   throw std::invalid_argument("DLPack numbers root devices only; the device of this queue is a sub-device");
 }
 
+/// The number of elements of an array of `T` with these extents. Throws std::invalid_argument for a negative extent,
+/// and if the other extents multiply to more bytes than an address space has, also beside an extent of 0.
+template <typename T> std::size_t count_of(const std::vector<std::int64_t> &shape) {
+  std::int64_t count = 1;
+  bool is_empty = false;
+  for (const auto extent : shape) {
+    if (extent < 0)
+      throw std::invalid_argument("an extent is negative");
+    is_empty = is_empty || extent == 0;
+    if (extent > 0 && count > PTRDIFF_MAX / static_cast<std::int64_t>(sizeof(T)) / extent)
+      throw std::invalid_argument("the extents multiply to more bytes than an address space has");
+    count *= extent > 0 ? extent : 1;
+  }
+  return is_empty ? 0 : static_cast<std::size_t>(count);
+}
+
 /// Exports an array in C order. `owner` keeps the memory, for example a `usmq::block` or a `std::shared_ptr`; the
 /// consumer's call of the deleter destroys it. Commands of the queue that write the memory must be complete, or
-/// ordered before those of the consumer, which DLPack leaves to the caller.
+/// ordered before those of the consumer, which DLPack leaves to the caller. Throws as `count_of` and `device_of`.
 template <typename T, typename Owner>
 handle export_memory(T *data, std::vector<std::int64_t> shape, const sycl::queue &queue, Owner owner) {
   constexpr std::uint64_t kReadOnly = 1;
   using value = typename std::remove_const<T>::type;
   using holder = detail::holder<Owner>;
+  count_of<value>(shape); // so that no step overflows
   std::vector<std::int64_t> strides(shape.size());
   std::int64_t step = 1;
   for (std::size_t axis = shape.size(); axis-- > 0;) {
-    if (shape[axis] < 0)
-      throw std::invalid_argument("an extent is negative");
     strides[axis] = step;
     step *= shape[axis] > 0 ? shape[axis] : 1;
   }
