@@ -22,7 +22,7 @@ impl Array {
         let (first, end, step) = (first.into(), end.into(), step.into());
         let counted = match (first.whole(), end.whole(), step.whole()) {
             (Some(first), Some(end), Some(step)) => Counted::whole(first, end, step)?,
-            _ => Counted::real(number(first)?, number(end)?, number(step)?, dtype)?,
+            _ => Counted::real(number(first)?, number(end)?, number(step)?)?,
         };
         let array = Self::uninit([counted.count()], dtype, kind, queue)?;
         array.upload(|bytes| counted.write(dtype, bytes))?;
@@ -33,7 +33,7 @@ impl Array {
 /// Values that are computed, but not yet stored.
 enum Counted {
     Whole { count: usize, first: i128, step: i128 },
-    Real { count: usize, first: f64, step: f64, truncate: bool },
+    Real { count: usize, first: f64, step: f64 },
 }
 
 impl Counted {
@@ -47,7 +47,7 @@ impl Counted {
         Ok(Self::Whole { count, first, step })
     }
 
-    fn real(first: f64, end: f64, step: f64, dtype: DType) -> Result<Self> {
+    fn real(first: f64, end: f64, step: f64) -> Result<Self> {
         let count = ((end - first) / step).ceil();
         if !count.is_finite() {
             return Err(Error::value(format!(
@@ -57,8 +57,7 @@ impl Counted {
         if count > isize::MAX as f64 {
             return Err(too_many());
         }
-        let truncate = !matches!(dtype.family(), Family::Float | Family::Complex);
-        Ok(Self::Real { count: count.max(0.0) as usize, first, step, truncate })
+        Ok(Self::Real { count: count.max(0.0) as usize, first, step })
     }
 
     fn count(&self) -> usize {
@@ -74,8 +73,11 @@ impl Counted {
             Self::Whole { first, step, .. } => {
                 put(places, dtype, |i| Scalar::Int(first.wrapping_add((i as i128).wrapping_mul(step))))
             }
-            Self::Real { first, step, truncate: true, .. } => {
-                put(places, dtype, |i| Scalar::Int((first + i as f64 * step) as i128))
+            Self::Real { first, step, .. } if !matches!(dtype.family(), Family::Float | Family::Complex) => {
+                put(places, dtype, |i| match first + i as f64 * step {
+                    value if value.fract() == 0.0 => Scalar::Int(value as i128),
+                    value => Scalar::Float(value),
+                })
             }
             Self::Real { first, step, .. } if dtype == DType::F64 => {
                 let values = (0..).map(|i: usize| first + i as f64 * step);

@@ -118,8 +118,6 @@ fn conversion(from: DType, to: DType) -> String {
     match (from.family(), to.family()) {
         (Family::Complex, Family::Complex) => format!("{target}::of(x)"),
         (Family::Complex, Family::Bool) => "x.re != 0 || x.im != 0".to_owned(),
-        (Family::Complex, _) if small(to) => format!("static_cast<{target}>(static_cast<float>(x.re))"),
-        (Family::Complex, _) => format!("static_cast<{target}>(x.re)"),
         (_, Family::Complex) => format!("{target}::of({x})"),
         (_, Family::Bool) => format!("{x} != 0"),
         _ if small(to) => format!("static_cast<{target}>(static_cast<float>({x}))"),

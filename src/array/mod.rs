@@ -4,6 +4,7 @@ mod arange;
 mod axes;
 mod builder;
 mod cast_kernel;
+mod complex;
 mod create;
 mod display;
 mod dtype;

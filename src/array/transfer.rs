@@ -1,7 +1,7 @@
 //! Copies between host and array, and between arrays of one context.
 
 use super::pieces::in_pieces;
-use super::{Array, DType, Element, bytes_of};
+use super::{Array, DType, Element, Family, bytes_of};
 use crate::device::{Event, Queue};
 use crate::error::{Error, Result, spelled};
 use crate::memory::{
@@ -306,8 +306,8 @@ impl Array {
         self.queue.wait_interruptible()
     }
 
-    /// Sets the elements from an array of the same shape, converting its dtype. Returns before the copy is
-    /// complete.
+    /// Sets the elements from an array of the same shape, converting its dtype as [`cast`](Self::cast). Returns before the
+    /// copy is complete.
     ///
     /// ```
     /// use usmq::Array;
@@ -319,8 +319,8 @@ impl Array {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Value`] if the shapes differ or this array is read-only, [`Error::Placement`] if `source` is
-    /// not usable from this array's queue (`collocate` fixes that).
+    /// [`Error::Value`] if the shapes differ or this array is read-only, [`Error::Type`] from complex to real numbers,
+    /// [`Error::Placement`] if `source` is not usable from this array's queue (`collocate` fixes that).
     pub fn assign(&self, source: &Self) -> Result<()> {
         self.check_writable()?;
         if self.shape() != source.shape() {
@@ -330,6 +330,7 @@ impl Array {
                 self.shape()
             )));
         }
+        self.check_conversion(source.dtype)?;
         let source = source.on_queue(&self.queue).map_err(|error| match error {
             Error::Placement { message, queues, position } => {
                 let call = spelled("collocate(source, like=target)", "collocate(&source, target.queue())");
@@ -374,7 +375,7 @@ impl Array {
     }
 
     /// A contiguous copy with another element type. Numbers convert as in C++: a float to an integer is
-    /// truncated, and unspecified if out of range; a complex number to a real one loses its imaginary part.
+    /// truncated, and unspecified if out of range. To `bool`, each number except 0 is true.
     ///
     /// ```
     /// use usmq::{Array, DType};
@@ -385,12 +386,28 @@ impl Array {
     /// ```
     ///
     /// # Errors
+    /// [`Error::Type`] from complex to real numbers, which would lose the imaginary parts: use [`Array::real`].
     /// [`Error::Allocation`] when memory is short.
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         let copy = Self::uninit(self.shape(), dtype, self.kind_of_copies(), &self.queue)?;
         let _why = (dtype != self.dtype).then(|| with_reason(Reason::Conversion));
         copy.assign(self)?;
         Ok(copy)
+    }
+
+    /// An error if elements of `source` would silently lose a part.
+    fn check_conversion(&self, source: DType) -> Result<()> {
+        let loses = source.family() == Family::Complex
+            && !matches!(self.dtype.family(), Family::Complex | Family::Bool);
+        if !loses {
+            return Ok(());
+        }
+        let parts = spelled("x.real and x.imag", "Array::real and Array::imag");
+        let message = format!(
+            "{source} to {} would drop the imaginary parts; {parts} are views of the parts",
+            self.dtype
+        );
+        Err(Error::type_mismatch(self.dtype, source, message))
     }
 
     /// This array if it is contiguous, else a contiguous copy.

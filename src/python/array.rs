@@ -98,6 +98,18 @@ impl Array {
         Self::new(self.array.transpose())
     }
 
+    /// The real parts of a complex array, as a view; of another array, the array itself.
+    #[getter]
+    fn real(&self) -> PyResult<Self> {
+        Ok(Self::new(self.array.real()?))
+    }
+
+    /// The imaginary parts of a complex array, as a view. Raises TypeError for real numbers.
+    #[getter]
+    fn imag(&self) -> PyResult<Self> {
+        Ok(Self::new(self.array.imag()?))
+    }
+
     /// The axes in another order: a view. ``axes`` has the old number of each new axis, one by one or as one
     /// sequence; without arguments the axes are reversed. Raises ValueError if the numbers are not a
     /// permutation of the axes.
@@ -224,9 +236,9 @@ impl Array {
 
     /// Return a contiguous copy with elements of another type.
     ///
-    /// Numbers convert as in C++: a float to an integer is truncated, and unspecified if out of range; a
-    /// complex number to a real one loses its imaginary part; a float beyond the range of a smaller type
-    /// becomes infinite. Returns before the copy is complete.
+    /// Numbers convert as in C++: a float to an integer is truncated, and unspecified if out of range; a float
+    /// beyond the range of a smaller type becomes infinite. To bool, each number except 0 is true. Returns before
+    /// the copy is complete. Raises TypeError from complex to real numbers; ``real`` and ``imag`` are views.
     fn astype(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
         let dtype = dtype::parse(dtype)?;
         Ok(Self::new(detach(py, || self.array.cast(dtype))?))
@@ -238,7 +250,7 @@ impl Array {
         Ok(Self::new(detach(py, || self.array.copy())?))
     }
 
-    /// Set the elements, converting the dtype.
+    /// Set the elements. Those of arrays and buffers convert as in ``astype``; numbers and lists must fit the dtype.
     ///
     /// With an array as the source it returns before the copy is complete; with a host object, as soon as
     /// that object may be changed again.
@@ -251,7 +263,9 @@ impl Array {
     /// Raises
     /// ------
     /// ValueError
-    ///     The shapes differ, or this array is read-only.
+    ///     The shapes differ, this array is read-only, or the dtype cannot hold a number, as 1.5 in int32.
+    /// TypeError
+    ///     The source is complex and this array is not, or the source does not hold numbers of a supported dtype.
     fn copy_from(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
         asarray::assign(source.py(), &self.array, source)
     }

@@ -42,10 +42,11 @@ use pyo3::prelude::*;
 /// ------
 /// ValueError
 ///     ``copy=False`` and a copy is needed, or the device cannot use host memory; lists are ragged, or the
-///     dtype cannot hold a number of a list, as 300 in uint8 or 1e300 in float32. Elements of arrays and buffers
-///     convert as in ``astype``, without this check.
+///     dtype cannot hold a number, as 300 in uint8 or 1e300 in float32. Elements of arrays and buffers convert as in
+///     ``astype``, without this check.
 /// TypeError
-///     The object does not hold numbers of a supported dtype.
+///     The object does not hold numbers of a supported dtype, as times do not; or the numbers of an array are complex,
+///     and ``dtype`` is not.
 /// AllocationError
 ///     Device or host memory is short.
 /// InteropError
@@ -210,7 +211,9 @@ fn differences(source: &crate::Array, result: &crate::Array) -> String {
 /// Sets the elements of an array from another array in USM, or from a host object. The copy of a host object is
 /// complete on return unless the dtype or the shape differs.
 pub(super) fn assign(py: Python<'_>, target: &crate::Array, object: &Bound<'_, PyAny>) -> PyResult<()> {
-    let source = match protocol::read(object, &Wanted::default(), &[Memory::Usm, Memory::Host])? {
+    // Numbers must fit the target; elements of arrays and buffers convert.
+    let wanted = Wanted { dtype: Some(target.dtype()), ..Wanted::default() };
+    let source = match protocol::read(object, &wanted, &[Memory::Usm, Memory::Host])? {
         Some(Source::Usm { array, .. }) => detach(py, || crate::collocate(&array, target.queue()))?,
         Some(Source::Host(host)) => {
             target.check_writable()?;

@@ -224,6 +224,10 @@ impl<'py> ForeignBuffer<'py> {
         self.view().len.unsigned_abs()
     }
 
+    pub(super) fn ndim(&self) -> usize {
+        self.view().ndim.unsigned_abs() as usize
+    }
+
     pub(super) fn shape(&self) -> Vec<usize> {
         if self.view().ndim == 0 {
             return Vec::new();

@@ -103,6 +103,12 @@ pub(super) fn parse(object: &Bound<'_, PyAny>) -> PyResult<crate::DType> {
     };
     let is_void = |typestr: &String| typestr.trim_start_matches(['<', '|', '=']).starts_with('V');
     if let Some(typestr) = text("str")?.filter(|typestr| !is_void(typestr)) {
+        if typestr.trim_start_matches(['<', '>', '=']).starts_with(['M', 'm']) {
+            return Err(PyTypeError::new_err(format!(
+                "{object} is not a dtype that usmq supports, since its arrays keep no unit of time; pass the times as 64-bit \
+                 integers, x.view('i8')"
+            )));
+        }
         return Ok(crate::DType::parse(&typestr)?);
     }
     // Many objects have a name; one with a size is a type.

@@ -191,7 +191,7 @@ fn is_writable_number(object: &Bound<'_, PyAny>) -> bool {
     has_buffer(object)
         && !object.is_instance_of::<Array>()
         && object.getattr("ndim").is_ok_and(|ndim| ndim.extract::<usize>().is_ok_and(|ndim| ndim == 0))
-        && HostInput::buffer(object)
+        && HostInput::buffer(object, None)
             .is_ok_and(|host| host.memory().is_some_and(|(memory, _)| !memory.readonly))
 }
 

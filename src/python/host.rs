@@ -27,11 +27,23 @@ const DEEPEST: usize = 32;
 const LIST: &str = "the numbers of a list";
 
 impl<'py> HostInput<'py> {
-    /// Reads an object with a buffer.
-    pub(super) fn buffer(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+    /// Reads an object with a buffer. A number in it converts to `dtype` as every number does, not as an element.
+    pub(super) fn buffer(object: &Bound<'py, PyAny>, dtype: Option<DType>) -> PyResult<Self> {
         numpy::refuse_masked(object)?;
-        let buffer = ForeignBuffer::readable(object)?;
-        Ok(Self::Buffer { dtype: buffer.dtype()?, buffer })
+        let buffer = match ForeignBuffer::readable(object) {
+            Ok(buffer) => buffer,
+            // numpy has no buffer for times; its own text does not say what to do.
+            Err(error) => return Err(numpy::check_dtype(object).err().unwrap_or(error)),
+        };
+        let own = buffer.dtype()?;
+        if own == DType::U8 {
+            // numpy's scalars of times and texts show their bytes.
+            numpy::check_dtype(object)?;
+        }
+        if buffer.ndim() == 0 && dtype.is_some_and(|dtype| dtype != own) {
+            return Self::numbers(object, dtype);
+        }
+        Ok(Self::Buffer { dtype: own, buffer })
     }
 
     /// Reads a number, or nested sequences of numbers. `dtype` decides the type.

@@ -232,7 +232,7 @@ pub(super) fn host_argument<'py>(
         };
         error(format!("{class}: {}{fix}", raised.value(py))).into()
     };
-    let host = HostInput::buffer(object).map_err(refused)?;
+    let host = HostInput::buffer(object, None).map_err(refused)?;
     let (memory, owner) = host.memory().ok_or_else(|| refuse(object))?;
     buffers.push(host);
     Ok((memory, Arc::from(owner)))

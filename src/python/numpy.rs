@@ -61,3 +61,11 @@ pub(super) fn refuse_masked(object: &Bound<'_, PyAny>) -> PyResult<()> {
         argument::class_name(object)
     )))
 }
+
+/// Refuses an object whose dtype usmq does not support, whatever its buffer shows.
+pub(super) fn check_dtype(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    match object.getattr_opt(intern!(object.py(), "dtype"))? {
+        Some(own) => dtype::parse(&own).map(drop),
+        None => Ok(()),
+    }
+}

@@ -168,7 +168,7 @@ fn usm_interface<'py>(found: &Found<'_, 'py>) -> Read<'py> {
 }
 
 fn in_buffer<'py>(found: &Found<'_, 'py>) -> Read<'py> {
-    let refused = match HostInput::buffer(found.object) {
+    let refused = match HostInput::buffer(found.object, found.wanted.dtype) {
         Ok(buffer) => return Ok(Some(Source::Host(buffer))),
         Err(refused) => refused,
     };

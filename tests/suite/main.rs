@@ -23,6 +23,7 @@ mod axpy;
 mod build_script;
 mod builders;
 mod capture;
+mod conversions;
 mod dlpack;
 mod dtypes;
 mod errors;
