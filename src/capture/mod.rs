@@ -25,6 +25,8 @@ use std::sync::Arc;
 /// Host values that `f` copies to an array are those of the capture in each replay. Other threads, and their work on
 /// the same arrays and queues, are not affected.
 ///
+/// A `Drop` that runs during `f` is part of it: its commands are recorded, and its waits can be errors.
+///
 /// The promise of an unsafe launch inside `f` extends to all replays, with all values that the arrays may have then.
 ///
 /// ```

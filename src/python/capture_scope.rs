@@ -1,6 +1,7 @@
 //! The capture of a thread or asyncio task: the value of a `contextvars.ContextVar`. Tasks and threads that copy the context
-//! get the value, but not the capture.
+//! get the value, but not the capture, and so does code that interrupts the block, as a signal handler.
 
+use super::interruption;
 use crate::capture::Capture;
 use crate::device::recording::{self, Entered};
 use pyo3::exceptions::PyRuntimeError;
@@ -60,9 +61,13 @@ struct Value {
     opener: Opener,
 }
 
-/// The thread that opened a capture, and its task, if it was one of asyncio.
+/// The thread that opened a capture, its task, if it was one of asyncio, and the code.
 struct Opener {
     thread: ThreadId,
+    /// The address of the frame, which is not kept: a frame keeps its variables. `contextlib` leaves it before the block.
+    frame: usize,
+    /// The number of interruptions below it.
+    interruptions: usize,
     /// A weak reference, since the task owns the context with the capture.
     task: Option<Py<PyWeakrefReference>>,
 }
@@ -70,17 +75,27 @@ struct Opener {
 impl Opener {
     fn new(py: Python<'_>) -> PyResult<Self> {
         let task = current_task(py).map(|task| PyWeakrefReference::new(&task)).transpose()?;
-        Ok(Self { thread: std::thread::current().id(), task: task.map(Bound::unbind) })
+        let (thread, task) = (std::thread::current().id(), task.map(Bound::unbind));
+        let frame = interruption::innermost(py).map_or(0, |frame| frame.as_ptr().addr());
+        let (interruptions, _) = interruption::count(py, 0)?;
+        Ok(Self { thread, frame, interruptions, task })
     }
 
     fn is_current(&self, py: Python<'_>) -> bool {
         if self.thread != std::thread::current().id() {
             return false;
         }
+        let is_interrupted = match interruption::count(py, self.frame) {
+            Ok((interruptions, true)) => interruptions > 0,
+            Ok((interruptions, false)) => interruptions > self.interruptions,
+            Err(_) => false,
+        };
         // A thread that opens a capture outside of tasks records its tasks, too.
-        let Some(task) = &self.task else { return true };
-        let (opener, current) = (task.bind(py).upgrade(), current_task(py));
-        opener.zip(current).is_some_and(|(opener, current)| opener.is(&current))
+        let is_task = |task: &Py<PyWeakrefReference>| {
+            let (opener, current) = (task.bind(py).upgrade(), current_task(py));
+            opener.zip(current).is_some_and(|(opener, current)| opener.is(&current))
+        };
+        !is_interrupted && self.task.as_ref().is_none_or(is_task)
     }
 }
 

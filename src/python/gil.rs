@@ -60,7 +60,7 @@ fn this_thread() -> u64 {
 }
 
 /// Only the main thread handles signals: waits of other threads need not check.
-fn has_signals() -> bool {
+pub(super) fn has_signals() -> bool {
     MAIN_THREAD.load(Ordering::Relaxed) == this_thread()
 }
 
@@ -114,10 +114,7 @@ const DEEPEST: usize = 64;
 
 fn caller(py: Python<'_>) -> Option<Site> {
     let own = folder(py)?;
-    // SAFETY: the lock is held; a borrowed reference to the innermost Python frame of this thread, or null.
-    let innermost = unsafe { ffi::PyEval_GetFrame() };
-    // SAFETY: an object, or null for none.
-    let mut frame = unsafe { Bound::from_borrowed_ptr_or_opt(py, innermost.cast()) }?;
+    let mut frame = super::interruption::innermost(py)?;
     for _ in 0..DEEPEST {
         // SAFETY: a frame, with the lock held.
         let code = unsafe { ffi::PyFrame_GetCode(frame.as_ptr().cast()) };

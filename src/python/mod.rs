@@ -25,6 +25,7 @@ mod expression;
 mod gil;
 mod host;
 mod index;
+mod interruption;
 mod join;
 mod kernel;
 mod like;

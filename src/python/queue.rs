@@ -287,9 +287,13 @@ fn events(after: &Bound<'_, PyAny>) -> PyResult<Vec<crate::Event>> {
     after.try_iter()?.map(|event| Ok(event?.cast::<Event>().map_err(|_| wrong())?.get().0.clone())).collect()
 }
 
-/// Runs code of the user, which has no caller to raise an exception in.
-fn call_back(function: &Bound<'_, PyAny>, event: &Bound<'_, Event>) {
-    if let Err(error) = function.call1((event,)) {
+/// Runs code of the user, which has no caller to raise an exception in. `run` is the function, or calls it.
+fn call_back<'py>(
+    run: &Bound<'py, PyAny>,
+    arguments: impl pyo3::call::PyCallArgs<'py>,
+    function: &Bound<'py, PyAny>,
+) {
+    if let Err(error) = run.call1(arguments) {
         error.write_unraisable(function.py(), Some(function));
     }
 }
@@ -301,7 +305,7 @@ fn later(function: &Bound<'_, PyAny>, event: &Bound<'_, Event>) -> impl FnOnce()
     move || {
         Python::try_attach(|py| {
             let (function, event) = ManuallyDrop::into_inner(objects);
-            call_back(function.bind(py), event.bind(py));
+            call_back(function.bind(py), (event.bind(py),), function.bind(py));
             function.drop_ref(py);
             event.drop_ref(py);
         });
@@ -373,7 +377,8 @@ impl Event {
         }
         let py = slf.py();
         if slf.get().0.done()? {
-            call_back(function, slf);
+            let outside = py.import("contextvars")?.getattr("Context")?.call0()?;
+            call_back(&outside.getattr("run")?, (function, slf), function);
             return Ok(());
         }
         let (command, called) = (slf.get().0.clone(), later(function, slf));

@@ -36,7 +36,9 @@ ROUTES: dict[str, Callable[[], usmq.Array]] = {
     "bytes": lambda: usmq.asarray(memoryview(bytes(BYTES)).cast("?")),
     "strided": lambda: usmq.asarray(np.repeat(FLAGS, 2)[::2]),
     "setitem": lambda: filled_by(lambda x: x.__setitem__(..., FLAGS)),
-    "setitem reversed": lambda: filled_by(lambda x: x.__setitem__(slice(None, None, -1), FLAGS[::-1])),
+    "setitem reversed": lambda: filled_by(
+        lambda x: x.__setitem__(slice(None, None, -1), FLAGS[::-1])
+    ),
     "copy_from": lambda: filled_by(lambda x: x.copy_from(FLAGS)),
     "array interface": lambda: usmq.asarray(dpnp_flags()),
     "DLPack of dpnp": lambda: usmq.from_dlpack(dpnp_flags()),
@@ -79,7 +81,9 @@ def test_copies_to_the_host_have_the_truth_values(flags: usmq.Array) -> None:
     assert pickle.load(file).tolist() == TRUTHS
 
 
-@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["i1", "u1", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "bfloat16"]
+)
 def test_casts_count_each_byte_but_0_as_1(flags: usmq.Array, dtype: str) -> None:
     assert flags.astype(dtype).tolist() == NUMBERS
     assert usmq.asarray(flags, dtype).tolist() == NUMBERS

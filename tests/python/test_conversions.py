@@ -86,7 +86,14 @@ def test_a_list_refuses_what_a_number_refuses(store: Store, value: Any, dtype: s
         x.fill(value)
     with pytest.raises(ValueError, match="does not fit"):
         usmq.full(2, value, dtype)
-    for values in ([value], [0, value], (value, 1), [[0, value], [1, 0]], [[[value]]], [True, value]):
+    for values in (
+        [value],
+        [0, value],
+        (value, 1),
+        [[0, value], [1, 0]],
+        [[[value]]],
+        [True, value],
+    ):
         with pytest.raises(ValueError) as several:  # noqa: PT011 - compared below
             store(values, dtype)
         assert str(several.value) == reason
@@ -206,7 +213,9 @@ def test_complex_numbers_become_truth_values_and_other_complex_numbers(source: s
 
 
 @pytest.mark.parametrize("source", ["c8", "c16"])
-@pytest.mark.parametrize("key", [..., np.s_[::2], np.s_[:, ::-1], np.s_[1], np.s_[1, 2:3], np.s_[:0]])
+@pytest.mark.parametrize(
+    "key", [..., np.s_[::2], np.s_[:, ::-1], np.s_[1], np.s_[1, 2:3], np.s_[:0]]
+)
 def test_the_parts_of_complex_numbers_are_views(source: str, key: Any) -> None:
     host = (np.arange(12).reshape(3, 4) * (1 - 2j)).astype(source)
     x = usmq.asarray(host)

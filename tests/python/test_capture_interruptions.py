@@ -1,0 +1,403 @@
+"""Code that Python runs between two steps of a capture works directly: signal handlers, trace functions, finalizers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+add = usmq.elementwise("const float *x, float *y", "y[i] += x[i]")
+
+
+class Work:
+    """What an interruption does: calls of all kinds, on arrays that the block uses and on its own."""
+
+    def __init__(self) -> None:
+        self.x, self.y = usmq.ones(8), usmq.zeros(8)
+        self.shared = usmq.zeros(8, usm_type="host")
+        self.seen: list[Any] = []
+
+    def __call__(self) -> None:
+        own = usmq.full(8, 2, "f4")
+        add(self.x, own).wait()
+        own[0] = 5
+        copy = own.copy()
+        copy.copy_from(np.ones(8, "f4"))
+        self.shared.fill(len(self.seen) + 1)
+        self.shared.wait()
+        view = np.asarray(self.shared)
+        usmq.current_queue().wait()
+        with usmq.capture() as graph:  # a capture of its own
+            add(self.x, own)
+        graph.replay().wait()
+        self.seen.append((self.y.tolist()[0], own.tolist()[:2], copy.tolist()[0], view[0]))
+
+    def wanted(self, times: int) -> list[Any]:
+        return [(0.0, [6.0, 4.0], 1.0, number + 1) for number in range(times)]
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@contextlib.contextmanager
+def handled(handler: Any, number: int = signal.SIGUSR1) -> Iterator[None]:
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def check(work: Work, graph: usmq.Graph, times: int) -> None:
+    """Check that only the block was recorded, once with its launch, and that the interruptions worked."""
+    assert work.seen == work.wanted(times)
+    assert work.y.tolist() == [0.0] * 8
+    work.seen.clear()
+    graph.replay().wait()
+    assert work.y.tolist() == [1.0] * 8
+    assert work.seen == []
+    assert "graph of 1 command in" in repr(graph)
+
+
+class Method:
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    def handle(self, number: int, frame: object) -> None:
+        self.work()
+
+    def any_arguments(self, *arguments: object) -> None:
+        self.work()
+
+    def __call__(self, number: int, frame: object) -> None:
+        self.handle(number, frame)
+
+
+HANDLERS: dict[str, Callable[[Work], Any]] = {
+    "lambda": lambda work: lambda *_: work(),
+    "named": lambda work: lambda number, frame: work(),
+    "default": lambda work: lambda number, frame=None, more=1: work(),
+    "method": lambda work: Method(work).handle,
+    "method of any arguments": lambda work: Method(work).any_arguments,
+    "object": lambda work: Method(work),
+    "partial": lambda work: functools.partial(lambda own, number, frame: own(), work),
+    "closure": lambda work: lambda number, frame: [work for _ in [frame]][0](),
+}
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_a_signal_handler_works_directly(work: Work, handler: str) -> None:
+    with handled(HANDLERS[handler](work)), usmq.capture() as graph:
+        signal.raise_signal(signal.SIGUSR1)
+        add(work.x, work.y)
+        signal.raise_signal(signal.SIGUSR1)
+    check(work, graph, 2)
+
+
+def test_a_signal_handler_works_directly_inside_functions_of_the_block(work: Work) -> None:
+    def deep(depth: int) -> None:
+        if depth:
+            deep(depth - 1)
+        else:
+            signal.raise_signal(signal.SIGUSR1)
+            add(work.x, work.y)
+            signal.raise_signal(signal.SIGUSR1)
+
+    with handled(lambda *_: work()), usmq.capture() as graph:
+        deep(20)
+    check(work, graph, 2)
+
+
+def test_a_signal_handler_in_a_sleep_and_in_a_loop_works_directly(work: Work) -> None:
+    with handled(lambda *_: work(), signal.SIGALRM), usmq.capture() as graph:
+        add(work.x, work.y)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        while not work.seen:
+            time.sleep(0.001)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        while len(work.seen) < 2:
+            pass
+    check(work, graph, 2)
+
+
+def test_a_signal_handler_inside_a_call_of_usmq_works_directly(work: Work) -> None:
+    class Source(list):  # type: ignore[type-arg]
+        def __iter__(self) -> Iterator[float]:  # usmq calls it
+            signal.raise_signal(signal.SIGUSR1)
+            return iter([1.0] * 8)
+
+    with handled(lambda *_: work()), usmq.capture() as graph:
+        add(work.x, work.y)
+        usmq.zeros(8).copy_from(Source([1.0] * 8))
+    assert work.seen == work.wanted(1)
+    graph.replay().wait()
+    assert work.y.tolist() == [1.0] * 8
+
+
+def test_signal_handlers_in_a_signal_handler(work: Work) -> None:
+    def outer(number: int, frame: object) -> None:
+        with usmq.capture() as graph:  # records its own block, and not the inner handler
+            add(work.x, work.x)
+            signal.raise_signal(signal.SIGUSR2)
+            helper()
+        assert "2 commands" in repr(graph)
+        graphs.append(graph)
+
+    def helper() -> None:
+        add(work.x, work.x)
+
+    graphs = []
+    with (
+        handled(outer),
+        handled(lambda *_: work(), signal.SIGUSR2),
+        usmq.capture() as graph,
+    ):
+        signal.raise_signal(signal.SIGUSR1)
+        add(work.x, work.y)
+    assert len(graphs) == 1
+    check(work, graph, 1)
+
+
+def test_a_function_of_the_block_with_such_arguments_is_recorded(work: Work) -> None:
+    def handler(number: int, frame: object) -> None:
+        add(work.x, work.y)
+
+    with usmq.capture() as graph:
+        handler(10, None)
+    graph.replay().wait()
+    assert work.y.tolist() == [1.0] * 8
+
+
+def test_a_registered_handler_that_the_block_calls_is_recorded(work: Work) -> None:
+    def handler(number: int, frame: object) -> None:
+        add(work.x, work.y)
+
+    with handled(handler), usmq.capture() as graph:
+        handler(10, None)
+        handler(10, sys._getframe(0).f_back)
+    graph.replay().wait()
+    assert work.y.tolist() == [2.0] * 8
+
+
+def test_a_capture_does_not_keep_variables_alive(work: Work) -> None:
+    class Empty:
+        pass
+
+    def helper(one: Any, other: Any, *more: Any) -> None:
+        add(work.x, work.y)
+        reference = weakref.ref(more[0])
+        del one, other, more
+        add(work.x, work.y)
+        ends.append(reference)
+
+    ends: list[Any] = []
+    with handled(lambda *_: work()), usmq.capture():
+        own = Empty()
+        reference = weakref.ref(own)
+        add(work.x, work.y)
+        del own
+        assert reference() is None
+        helper(1, 2, Empty())
+        add(work.x, work.y)
+    assert [end() for end in ends] == [None]
+
+
+def test_an_interruption_at_the_level_of_a_module_works_directly() -> None:
+    code = """
+import usmq, weakref
+class Empty: pass
+y, seen = usmq.zeros(2), []
+one, two = Empty(), Empty()
+kept = [weakref.ref(each, lambda _: seen.append(y.tolist())) for each in (one, two)]
+with usmq.capture() as graph:
+    y.fill(1)
+    del one
+    two = None
+assert seen == [[0.0, 0.0]] * 2, seen
+"""
+    exec(compile(code, "module", "exec"), {"__name__": "module"})
+
+
+class Finalized:
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.work, self.own = work, None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.work()
+
+
+def test_a_finalizer_works_directly(work: Work) -> None:
+    with usmq.capture() as graph:
+        Finalized(work)
+        add(work.x, work.y)
+        one = Finalized(work)
+        del one
+    check(work, graph, 2)
+
+
+def test_a_finalizer_that_the_garbage_collector_calls_works_directly(work: Work) -> None:
+    gc.collect()
+    with usmq.capture() as graph:
+        one = Finalized(work)
+        one.own = one
+        del one
+        add(work.x, work.y)
+        gc.collect()
+    check(work, graph, 1)
+
+
+def test_a_finalizer_during_a_call_of_usmq_works_directly(work: Work) -> None:
+    class Source(list):  # type: ignore[type-arg]
+        def __iter__(self) -> Iterator[float]:
+            one = Finalized(work)
+            one.own = one
+            del one
+            gc.collect()
+            return iter([1.0] * 8)
+
+    gc.collect()
+    with usmq.capture() as graph:
+        add(work.x, work.y)
+        usmq.zeros(8).copy_from(Source([1.0] * 8))
+    assert work.seen == work.wanted(1)
+    graph.replay().wait()
+    assert work.y.tolist() == [1.0] * 8
+
+
+@pytest.mark.parametrize("kind", ["callback", "method", "finalize"])
+def test_a_callback_of_a_weak_reference_works_directly(work: Work, kind: str) -> None:
+    class Owner:
+        def called(self, reference: object) -> None:
+            work()
+
+    class Empty:
+        pass
+
+    one = Empty()
+    owner = Owner()
+    kept = {
+        "callback": lambda: weakref.ref(one, lambda reference: work()),
+        "method": lambda: weakref.ref(one, owner.called),
+        "finalize": lambda: weakref.finalize(one, work),
+    }[kind]()
+    with usmq.capture() as graph:
+        add(work.x, work.y)
+        del one
+    assert kept is not None
+    check(work, graph, 1)
+
+
+def test_a_callback_of_the_garbage_collector_works_directly(work: Work) -> None:
+    phases = []
+
+    def called(phase: str, about: dict[str, int]) -> None:
+        phases.append(phase)
+        work()
+
+    gc.disable()
+    gc.callbacks.append(called)
+    try:
+        with usmq.capture() as graph:
+            add(work.x, work.y)
+            gc.collect()
+    finally:
+        gc.callbacks.remove(called)
+        gc.enable()
+    assert phases == ["start", "stop"]
+    check(work, graph, 2)
+
+
+@pytest.mark.parametrize("install", [sys.settrace, sys.setprofile], ids=["trace", "profile"])
+def test_a_trace_function_works_directly(work: Work, install: Any) -> None:
+    def traced(frame: Any, event: str, argument: object) -> None:
+        if frame.f_code.co_name == "called" and event == "call":
+            work()
+
+    def called() -> None:
+        add(work.x, work.y)
+
+    with usmq.capture() as graph:
+        install(traced)
+        called()
+    install(None)
+    check(work, graph, 1)
+
+
+def test_a_callback_of_a_complete_event_works_directly(work: Work) -> None:
+    event = add(work.x, usmq.zeros(8))
+    event.wait()
+    with usmq.capture() as graph:
+        add(work.x, work.y)
+        event.add_done_callback(lambda _: work())
+    check(work, graph, 1)
+
+
+@contextlib.contextmanager
+def in_generator() -> Iterator[usmq.Graph]:
+    with usmq.capture() as graph:
+        yield graph
+
+
+def test_a_capture_that_a_context_manager_opens_is_interrupted(work: Work) -> None:
+    with handled(lambda *_: work()), in_generator() as graph:
+        add(work.x, work.y)
+        signal.raise_signal(signal.SIGUSR1)
+    check(work, graph, 1)
+    work.y.fill(0)
+    with handled(lambda *_: work()), contextlib.ExitStack() as stack:
+        graph = stack.enter_context(usmq.capture())
+        add(work.x, work.y)
+        signal.raise_signal(signal.SIGUSR1)
+    check(work, graph, 1)
+
+
+def test_a_context_manager_opens_a_capture_inside_a_signal_handler(work: Work) -> None:
+    graphs = []
+
+    def handler(number: int, frame: object) -> None:
+        with in_generator() as graph:
+            add(work.x, work.y)
+        graphs.append(graph)
+        with contextlib.ExitStack() as stack:
+            graphs.append(stack.enter_context(usmq.capture()))
+            add(work.x, work.y)
+
+    with handled(handler):
+        signal.raise_signal(signal.SIGUSR1)
+    for number, graph in enumerate(graphs):
+        graph.replay().wait()
+        assert work.y.tolist() == [number + 1.0] * 8
+
+
+def test_a_signal_handler_interrupts_the_capture_of_a_task(work: Work) -> None:
+    async def block() -> usmq.Graph:
+        with usmq.capture() as graph:
+            signal.raise_signal(signal.SIGUSR1)
+            await asyncio.sleep(0)
+            await inner()
+        return graph
+
+    async def inner() -> None:
+        add(work.x, work.y)
+        signal.raise_signal(signal.SIGUSR1)
+
+    with handled(lambda *_: work()):
+        graph = asyncio.run(block())
+    check(work, graph, 2)
