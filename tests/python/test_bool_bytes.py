@@ -1,4 +1,4 @@
-"""bool memory of other libraries with bytes other than 0 and 1: each counts as true, as in numpy."""
+"""bool memory of other libraries: each byte other than 0 counts as true, as in numpy."""
 
 import io
 import pickle

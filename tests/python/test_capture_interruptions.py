@@ -1,4 +1,4 @@
-"""Code that Python runs between two steps of a capture works directly: signal handlers, trace functions, finalizers."""
+"""Signal handlers, trace functions and finalizers that run inside a capture work directly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import functools
 import gc
 import signal
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ add = usmq.elementwise("const float *x, float *y", "y[i] += x[i]")
 
 
 class Work:
-    """What an interruption does: calls of all kinds, on arrays that the block uses and on its own."""
+    """Calls of all kinds by an interruption, on arrays of the block and on its own."""
 
     def __init__(self) -> None:
         self.x, self.y = usmq.ones(8), usmq.zeros(8)
@@ -63,7 +62,7 @@ def handled(handler: Any, number: int = signal.SIGUSR1) -> Iterator[None]:
 
 
 def check(work: Work, graph: usmq.Graph, times: int) -> None:
-    """Check that only the block was recorded, once with its launch, and that the interruptions worked."""
+    """Check that only the launch of the block was recorded, and the interruptions worked."""
     assert work.seen == work.wanted(times)
     assert work.y.tolist() == [0.0] * 8
     work.seen.clear()
@@ -95,7 +94,7 @@ HANDLERS: dict[str, Callable[[Work], Any]] = {
     "method of any arguments": lambda work: Method(work).any_arguments,
     "object": lambda work: Method(work),
     "partial": lambda work: functools.partial(lambda own, number, frame: own(), work),
-    "closure": lambda work: lambda number, frame: [work for _ in [frame]][0](),
+    "closure": lambda work: lambda number, frame: next(work for _ in [frame])(),
 }
 
 
@@ -292,11 +291,12 @@ def test_a_callback_of_a_weak_reference_works_directly(work: Work, kind: str) ->
 
     one = Empty()
     owner = Owner()
-    kept = {
-        "callback": lambda: weakref.ref(one, lambda reference: work()),
-        "method": lambda: weakref.ref(one, owner.called),
-        "finalize": lambda: weakref.finalize(one, work),
-    }[kind]()
+    makers: dict[str, Callable[[Empty], Any]] = {
+        "callback": lambda one: weakref.ref(one, lambda reference: work()),
+        "method": lambda one: weakref.ref(one, owner.called),
+        "finalize": lambda one: weakref.finalize(one, work),
+    }
+    kept = makers[kind](one)
     with usmq.capture() as graph:
         add(work.x, work.y)
         del one

@@ -79,7 +79,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 @pytest.mark.parametrize(("value", "dtype"), MISFITS, ids=str)
 def test_a_list_refuses_what_a_number_refuses(store: Store, value: Any, dtype: str) -> None:
     x = usmq.zeros(1, dtype)
-    with pytest.raises(ValueError, match="not an integer|out of range|complex") as one:
+    with pytest.raises(ValueError, match=r"not an integer|out of range|complex") as one:
         x[0] = value
     reason = str(one.value).removeprefix("value does not fit: ")
     with pytest.raises(ValueError, match="does not fit"):
@@ -117,10 +117,10 @@ def test_a_number_of_numpy_is_refused_as_one_of_python(
     store: Store, number: Any, dtype: str
 ) -> None:
     for values in (number, [number.item()], [[0], [number.item()]]):
-        with pytest.raises(ValueError, match="not an integer|out of range|complex"):
+        with pytest.raises(ValueError, match=r"not an integer|out of range|complex"):
             store(values, dtype)
     if isinstance(number, np.generic):
-        with pytest.raises(ValueError, match="not an integer|out of range|complex"):
+        with pytest.raises(ValueError, match=r"not an integer|out of range|complex"):
             store([number], dtype)
 
 
@@ -167,7 +167,7 @@ def test_elements_of_arrays_convert_as_by_astype(store: Store) -> None:
 @pytest.mark.parametrize("bounds", [(0, 3, 0.5), (0.5, 3), (0.0, 1.0, 0.25), (-0.5, 2, 1)], ids=str)
 @pytest.mark.parametrize("dtype", ["i4", "u8", "?"])
 def test_arange_refuses_fractions_of_integers(bounds: Any, dtype: str) -> None:
-    with pytest.raises(ValueError, match="is not an integer|out of range"):
+    with pytest.raises(ValueError, match=r"is not an integer|out of range"):
         usmq.arange(*bounds, dtype=dtype)
 
 

@@ -1,4 +1,4 @@
-"""Copies between an array and memory of the host that is the array's own, of any size and direction."""
+"""Copies between an array and a view of its own memory, of any size and direction."""
 
 import pickle
 from typing import Any

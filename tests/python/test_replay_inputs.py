@@ -1,4 +1,4 @@
-"""The arrays that may take the place of an input of a capture: all that its commands can use in the same way."""
+"""The arrays that may take the place of an input of a capture."""
 
 import re
 from typing import Any

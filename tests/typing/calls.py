@@ -144,6 +144,8 @@ def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     assert_type(x.ptr, int)
     assert_type(x.readonly, bool)
     assert_type(x.T, usmq.Array)
+    assert_type(x.real, usmq.Array)
+    assert_type(x.imag, usmq.Array)
     assert_type(x.reshape(2, -1), usmq.Array)
     assert_type(x.reshape((2, -1)), usmq.Array)
     assert_type(x.transpose(1, 0), usmq.Array)
