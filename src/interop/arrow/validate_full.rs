@@ -9,6 +9,7 @@ use super::schema::Field;
 use super::validate_contents::INLINE;
 use crate::error::{Error, Result};
 use std::fmt::Display;
+use std::ops::Range;
 
 /// An array in host memory. Buffers have their real lengths, so reads stay inside them.
 pub(super) struct Contents<'a> {
@@ -81,17 +82,30 @@ impl Contents<'_> {
         byte.is_some_and(|byte| byte >> (number % 8) & 1 == 0)
     }
 
+    /// Whether a value in this range is null. Looks only at bits that the bitmap has, since lengths may be wrong.
+    fn has_nulls(&self, range: Range<usize>) -> bool {
+        let bits = self.bitmap().map_or(0, |bytes| bytes.len().saturating_mul(8));
+        (range.start..range.end.min(bits)).any(|number| self.is_null(number))
+    }
+
+    /// An error unless the bitmap has a bit for each value.
+    fn validate_bitmap(&self) -> Result<()> {
+        let end = self.offset.saturating_add(self.length);
+        match self.bitmap() {
+            Some(bytes) if bytes.len() < end.div_ceil(8) => {
+                Err(self.wrong(format_args!("its bitmap has {} bytes for {end} values", bytes.len())))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn validate_nulls(&self) -> Result<()> {
         let end = self.offset.saturating_add(self.length);
-        if let Some(bytes) = self.bitmap() {
-            if bytes.len() < end.div_ceil(8) {
-                return Err(self.wrong(format_args!("its bitmap has {} bytes for {end} values", bytes.len())));
-            }
-            if let Some(said) = self.null_count {
-                let nulls = (self.offset..end).filter(|number| self.is_null(*number)).count();
-                if nulls != said {
-                    return Err(self.wrong(format_args!("it has {nulls} nulls, but declares {said}")));
-                }
+        self.validate_bitmap()?;
+        if let (Some(said), true) = (self.null_count, self.bitmap().is_some()) {
+            let nulls = (self.offset..end).filter(|number| self.is_null(*number)).count();
+            if nulls != said {
+                return Err(self.wrong(format_args!("it has {nulls} nulls, but declares {said}")));
             }
         }
         let each = match self.field.layout {
@@ -99,14 +113,16 @@ impl Contents<'_> {
             Layout::FixedList(width) if width > 0 => width,
             Layout::List { .. } => {
                 let lists = self.children.iter().filter(|child| !child.field.is_nullable());
-                return self
-                    .without_nulls(lists.map(|child| (child, child.offset..child.offset + child.length)));
+                let all = |child: &Self| child.offset..child.offset.saturating_add(child.length);
+                return self.without_nulls(lists.map(|child| (child, all(child))));
             }
             _ => return Ok(()),
         };
         for child in
             self.children.iter().filter(|child| !child.field.is_nullable() && child.bitmap().is_some())
         {
+            // Bounds the rows by the size of the bitmap.
+            child.validate_bitmap()?;
             let shown = (self.offset..end).filter(|row| !self.is_null(*row));
             let rows = shown.map(|row| (child, child.offset + row * each..child.offset + (row + 1) * each));
             self.without_nulls(rows)?;
@@ -114,12 +130,12 @@ impl Contents<'_> {
         Ok(())
     }
 
-    fn without_nulls<'a>(&self, parts: impl Iterator<Item = (&'a Self, std::ops::Range<usize>)>) -> Result<()>
+    fn without_nulls<'a>(&self, parts: impl Iterator<Item = (&'a Self, Range<usize>)>) -> Result<()>
     where
         Self: 'a,
     {
-        for (child, mut range) in parts {
-            if range.any(|number| child.is_null(number)) {
+        for (child, range) in parts {
+            if child.has_nulls(range) {
                 let name = child.field.name();
                 return Err(self.wrong(format_args!("child {name:?} has nulls, but is not nullable")));
             }
@@ -289,7 +305,7 @@ impl Contents<'_> {
         if ends.length != values.length {
             return Err(self.wrong(format_args!("it has {} run ends, {} values", ends.length, values.length)));
         }
-        if (ends.offset..ends.offset.saturating_add(ends.length)).any(|number| ends.is_null(number)) {
+        if ends.has_nulls(ends.offset..ends.offset.saturating_add(ends.length)) {
             return Err(self.wrong("a run end is null"));
         }
         let width = match ends.field.format() {

@@ -73,11 +73,26 @@ fn packed(column: &Column, seed: &[u8]) {
                 continue;
             }
             let at = below(bytes.len());
-            match below(4) {
+            match below(6) {
                 0 => bytes[at] = below(256) as u8,
                 1 => bytes[at] ^= 1 << below(8),
                 2 => bytes.truncate(at),
-                _ => bytes[at] = 0xff,
+                3 => bytes[at] = 0xff,
+                // A length, offset or count beyond all buffers.
+                4 => {
+                    let large = [(1u64 << 55) - 1, 1 << 54, 1 << 40, u64::from(u32::MAX)][below(4)];
+                    let end = bytes.len().min(at + 8);
+                    bytes[at..end].copy_from_slice(&large.to_le_bytes()[..end - at]);
+                }
+                // As the flags of a field: its values are not null.
+                _ => {
+                    let number = 2u64.to_le_bytes();
+                    let places: Vec<_> =
+                        (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&number)).collect();
+                    if !places.is_empty() {
+                        bytes[places[below(places.len())]] = 0;
+                    }
+                }
             }
         }
         let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
