@@ -269,6 +269,7 @@ fn a11_a_task_without_an_array_ends_the_stream_with_an_error() -> Result<()> {
     let balance = Balance::new()?;
     for (give, word) in [
         (Give::Nothing(libc::ENOMEM), "Cannot allocate"),
+        (Give::Junk(libc::ENOMEM), "Cannot allocate"),
         (Give::Nothing(0), "released array"),
         (Give::Device(2), "type 2"),
     ] {

@@ -18,6 +18,8 @@ pub enum Give {
     Device(i32),
     /// No array and this status; Arrow C++ gives 0 when its export fails.
     Nothing(c_int),
+    /// Junk in the place of the array, and this status.
+    Junk(c_int),
 }
 
 struct Offered {
@@ -213,17 +215,23 @@ unsafe extern "C" fn extract_data(task: *mut CTask, out: *mut CDeviceArray) -> c
     let mut array = match &offered.give {
         Give::Values(values) => host_device_array(values),
         Give::Device(device_type) => CDeviceArray { device_type: *device_type, ..host_device_array(&[1]) },
-        Give::Nothing(_) => empty_array(),
+        Give::Nothing(_) | Give::Junk(_) => empty_array(),
     };
     // SAFETY: null, or a place for an array.
     if let Some(out) = unsafe { out.as_mut() } {
         offered.extracted.fetch_add(1, Ordering::AcqRel);
-        if !matches!(offered.give, Give::Nothing(_)) {
-            *out = array;
+        match offered.give {
+            Give::Nothing(_) => {}
+            // SAFETY: all bytes are valid for the numbers and pointers of the struct; a consumer must not use them.
+            Give::Junk(_) => unsafe { ptr::write_bytes(out, 0x5a, 1) },
+            _ => *out = array,
         }
     } else {
         offered.discarded.fetch_add(1, Ordering::AcqRel);
         release(&mut array);
     }
-    if let Give::Nothing(status) = offered.give { status } else { 0 }
+    match offered.give {
+        Give::Nothing(status) | Give::Junk(status) => status,
+        _ => 0,
+    }
 }

@@ -269,6 +269,7 @@ class StreamProducer:
         device_type: int | None = None,
         schema_code: int = 0,
         message: bytes | None = None,
+        on_failure: Callable[[int, int], object] | None = None,
     ) -> None:
         self.root, self.chunks = schema, list(chunks)
         self.schema_code = schema_code
@@ -276,6 +277,8 @@ class StreamProducer:
         self.calls: list[str] = []
         self.faults: list[str] = []
         self.probes: list[Callable[[], None]] = []
+        # Called with the addresses of the stream and of the result.
+        self.on_failure = on_failure
         self.handed = False
         self._failed = False
         # The stream yields these itself.
@@ -306,26 +309,30 @@ class StreamProducer:
         self._failed = False
         self.calls.append(name)
 
-    def _get_schema(self, _stream: int, out: int) -> int:
+    def _fail(self, code: int, stream: int, out: int) -> int:
+        self._failed = True
+        if self.on_failure is not None:
+            self.on_failure(stream, out)
+        return code
+
+    def _get_schema(self, stream: int, out: int) -> int:
         self._called("get_schema")
         if self.schema_code:
-            self._failed = True
-            return self.schema_code
+            return self._fail(self.schema_code, stream, out)
         given = Producer(self.root)
         given.schema_capsule()
         ctypes.memmove(out, addressof(given.schema), ctypes.sizeof(ArrowSchema))
         given.schema.release = None
         return 0
 
-    def _get_next(self, _stream: int, out: int) -> int:
+    def _get_next(self, stream: int, out: int) -> int:
         self._called("get_next")
         target = (ArrowDeviceArray if self.on_device else ArrowArray).from_address(out)
         if released_part(target).release:
             self.faults.append("get_next into a struct that is not marked released")
         chunk = self.chunks.pop(0) if self.chunks else None
         if isinstance(chunk, int):
-            self._failed = True
-            return chunk
+            return self._fail(chunk, stream, out)
         if chunk is None:
             released_part(target).release = None
             return 0

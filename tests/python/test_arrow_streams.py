@@ -23,6 +23,8 @@ from arrow_structs import (
     KINDS,
     ONEAPI,
     STEPS,
+    ArrowArray,
+    ArrowDeviceArray,
     ArrowSchema,
     eventually,
     foreign,
@@ -162,6 +164,46 @@ def test_s10_the_error_of_a_stream_is_reported(when: str, code: int) -> None:
             assert producer.calls[-1] == "release"
             assert producer.calls[-2] == "get_last_error"
             assert "get_next" not in producer.calls or when != "schema"
+
+
+@pytest.mark.parametrize("junk", [0x5A, 0x01, 0xFF])
+@pytest.mark.parametrize("when", ["schema", "first", "third"])
+def test_what_a_failed_callback_leaves_in_its_result_is_not_released(when: str, junk: int) -> None:
+    for device_type in (None, ONEAPI):
+        producer = stream(device_type, message=b"lost")
+        size = sizeof(ArrowSchema)
+        if when == "schema":
+            producer.schema_code = errno.EIO
+        else:
+            producer.chunks.insert(0 if when == "first" else 2, errno.EIO)
+            size = sizeof(ArrowDeviceArray if producer.on_device else ArrowArray)
+
+        def leave_junk(_: int, out: int, size: int = size) -> None:
+            ctypes.memset(out, junk, size)
+
+        producer.on_failure = leave_junk
+        with pytest.raises(usmq.InteropError, match="lost"):
+            usmq.from_arrow(giver(producer))
+        assert producer.calls[-2:] == ["get_last_error", "release"]
+
+
+@pytest.mark.parametrize("when", ["schema", "first", "third"])
+def test_a_stream_that_its_callback_released_is_not_called_again(when: str) -> None:
+    for device_type in (None, ONEAPI):
+        producer = stream(device_type, message=b"lost")
+        if when == "schema":
+            producer.schema_code = errno.EIO
+        else:
+            producer.chunks.insert(0 if when == "first" else 2, errno.EIO)
+
+        def release(struct: int, _: int, producer: StreamProducer = producer) -> None:
+            producer._release(struct)
+
+        producer.on_failure = release
+        with pytest.raises(usmq.InteropError, match="Input/output error"):
+            usmq.from_arrow(giver(producer))
+        assert producer.calls[-2:] == ["get_schema" if when == "schema" else "get_next", "release"]
+        assert not producer.faults
 
 
 def unlike(kind: str) -> Producer:

@@ -7,6 +7,7 @@ use super::schema::Field;
 use crate::error::Result;
 use futures_core::Stream;
 use std::future::poll_fn;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -74,13 +75,15 @@ impl AsyncStreamReader {
 
     fn extract(&self, mut task: ArrowAsyncTask) -> Result<ForeignStruct<ArrowDeviceArray>> {
         let extract = task.extract_data.ok_or_else(|| broken("a task has no callback"))?;
-        let mut array = ArrowDeviceArray::empty();
+        // After an error the callback may have left anything in the struct, so it is not released.
+        let mut array = ManuallyDrop::new(ArrowDeviceArray::empty());
         // SAFETY: the producer's callback for its task, which was taken from the queue and so is extracted once.
-        let status = unsafe { extract(&mut task, &mut array) };
+        let status = unsafe { extract(&mut task, &raw mut *array) };
         if status != 0 {
             let text = std::io::Error::from_raw_os_error(status);
             return Err(broken(format_args!("it gave no array for a task: {text}")));
         }
+        let array = ManuallyDrop::into_inner(array);
         if array.is_released() {
             return Err(broken("it gave a released array for a task"));
         }

@@ -17,6 +17,7 @@ use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::manager::current_queue;
 use std::ffi::{CStr, c_char, c_int};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// The arrays of a stream, as structs with its field. The stream is released when this is dropped.
@@ -41,12 +42,13 @@ impl<S: Stream> StreamReader<S> {
     pub fn new(stream: ForeignStruct<S>) -> Result<Self> {
         let mut stream = stream.inner;
         stream.check()?;
-        let mut schema = ArrowSchema::empty();
+        // After an error the callback may have left anything in the struct, so it is not released.
+        let mut schema = ManuallyDrop::new(ArrowSchema::empty());
         // SAFETY: the creator of a `ForeignStruct` guarantees the stream; it is not released.
         let status = unsafe { stream.schema(&mut schema) };
         // SAFETY: as above.
         unsafe { stream.done(status, "schema") }?;
-        let field = Field::import_shared(&schema.into())?;
+        let field = Field::import_shared(&ManuallyDrop::into_inner(schema).into())?;
         Ok(Self { stream, field, ended: false })
     }
 
@@ -56,11 +58,15 @@ impl<S: Stream> StreamReader<S> {
     }
 
     fn ask(&mut self) -> Result<Option<ForeignStruct<S::Array>>> {
-        let mut array = S::EMPTY_ARRAY;
+        // The callback before may have released the stream.
+        self.stream.check()?;
+        // As for the schema.
+        let mut array = ManuallyDrop::new(S::EMPTY_ARRAY);
         // SAFETY: as in `new`; `&mut self` keeps calls apart.
         let status = unsafe { self.stream.next(&mut array) };
         // SAFETY: as above.
         unsafe { self.stream.done(status, "next array") }?;
+        let array = ManuallyDrop::into_inner(array);
         if !S::is_array(&array) {
             return Ok(None);
         }
@@ -105,14 +111,16 @@ mod sealed {
         /// As [`schema`](Self::schema).
         unsafe fn next(&mut self, out: &mut Self::Array) -> c_int;
 
+        /// Null after a callback that released the stream.
+        ///
         /// # Safety
-        /// As [`schema`](Self::schema).
+        /// The struct is valid by the interface, and no other call to it runs.
         unsafe fn last_error(&mut self) -> *const c_char;
 
         /// An error with the producer's text, unless `status` is 0.
         ///
         /// # Safety
-        /// As [`schema`](Self::schema); right after the call that gave `status`.
+        /// As [`last_error`](Self::last_error); right after the call that gave `status`.
         unsafe fn done(&mut self, status: c_int, what: &str) -> Result<()> {
             if status == 0 {
                 return Ok(());
@@ -162,8 +170,9 @@ macro_rules! calls {
             }
 
             unsafe fn last_error(&mut self) -> *const c_char {
-                // SAFETY: the caller's promise.
-                self.get_last_error.map_or(std::ptr::null(), |get| unsafe { get(self) })
+                let get = self.get_last_error.filter(|_| !self.is_released());
+                // SAFETY: the caller's promise, and the struct is not released.
+                get.map_or(std::ptr::null(), |get| unsafe { get(self) })
             }
         }
     };
