@@ -135,7 +135,9 @@ impl Allocation {
         }
         let Some(usm) = context.usm_at(pointer)? else { return Ok(None) };
         let device = context.device_of(pointer, &usm)?;
-        Ok(Some(Found { kind: usm.kind, device, range: usm.range, log }))
+        // Memory of usmq ends with its array, also inside of a larger allocation of the driver.
+        let range = if matches!(log, Some(LogOf::Ours(_))) { range } else { usm.range };
+        Ok(Some(Found { kind: usm.kind, device, range, log }))
     }
 
     /// Uninitialised memory for use on `queue`. Zero bytes are valid and have a unique address. Memory that
@@ -186,16 +188,16 @@ impl Allocation {
         let _direct = suspend();
         let Import { pointer, bytes, context, found, shared_on, ready, queue } = import;
         let Found { kind, device, range, log } = found;
+        let last = pointer.saturating_add(bytes);
+        let (base, end) = range.unwrap_or((pointer, last));
+        if last > end && bytes > 0 {
+            return Err(Error::interop(format!(
+                "{bytes} bytes from {pointer:#x} on are beyond their allocation of {kind} USM, which ends at {end:#x}"
+            )));
+        }
         let (log, fresh) = match log {
             Some(log) => (log, false),
             None => {
-                let (base, end) = range.unwrap_or((pointer, pointer + bytes));
-                if pointer + bytes > end {
-                    return Err(Error::interop(format!(
-                        "{bytes} bytes from {pointer:#x} on are beyond their allocation of {kind} USM, which ends at \
-                         {end:#x}"
-                    )));
-                }
                 let (log, fresh) = shared_log_of((base, end), context, (kind, &device))?;
                 (LogOf::Shared(log), fresh)
             }
