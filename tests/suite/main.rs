@@ -19,6 +19,7 @@ mod arrow_random;
 mod arrow_release;
 mod arrow_soundness;
 mod arrow_streams;
+mod arrow_writes;
 mod axpy;
 mod build_script;
 mod builders;

@@ -1,15 +1,15 @@
 //! Converts columns and tables from and to arrow-rs, which also joins the batches of a host stream.
 
 use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE};
-use super::buffer_source::Buffer;
-use super::column::{Column, Node};
+use super::column::Column;
 use super::export::exported;
 use super::foreign::ForeignStruct;
 use super::import::ImportOptions;
 use super::layout::Layout;
 use super::schema::Field;
+use super::soundness::Changes;
 use super::table::Table;
-use super::validate::{check, in_batch};
+use super::validate::{check, check_rows, in_batch};
 use crate::error::{Error, Result};
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
@@ -58,7 +58,7 @@ impl Column {
     /// ([`validate_full`](Self::validate_full)); [`Error::Allocation`] if a copy is needed and memory is
     /// short; [`Error::Sycl`] with errors of the submitted work.
     pub fn to_arrow(&self) -> Result<ArrayRef> {
-        readable(&self.to_host()?.frozen()?)
+        readable(self.field(), &self.to_host()?.frozen(Changes::None)?)
     }
 
     /// As [`to_arrow`](Self::to_arrow), but shares the memory whenever the host can read it.
@@ -70,28 +70,7 @@ impl Column {
     /// Nothing writes to the column's memory while the array, or a copy of it, lives: no array that shares the memory,
     /// no kernel, no other library.
     pub unsafe fn to_arrow_in_place(&self) -> Result<ArrayRef> {
-        readable(&self.to_host()?)
-    }
-}
-
-impl Column {
-    /// Returns the column in memory that no safe handle can write to: itself if possible, else a copy.
-    pub(super) fn frozen(&self) -> Result<Self> {
-        if self.is_frozen() {
-            return Ok(self.clone());
-        }
-        let copy = |(number, buffer): (usize, &Buffer)| {
-            let keep = self.0.is_frozen || buffer.is_exclusive();
-            Ok(match self.buffer(number)? {
-                Some(array) if keep => Buffer::Held(array),
-                Some(array) => Buffer::Held(array.copy()?.as_readonly()),
-                None => Buffer::Absent,
-            })
-        };
-        let buffers = self.0.buffers.iter().enumerate().map(copy).collect::<Result<_>>()?;
-        let children = self.0.children.iter().map(Self::frozen).collect::<Result<_>>()?;
-        let dictionary = self.dictionary().map(Self::frozen).transpose()?;
-        Ok(Self::from_node(Node { buffers, children, dictionary, is_frozen: true, ..(*self.0).clone() }))
+        readable(self.field(), &self.to_host()?)
     }
 }
 
@@ -167,10 +146,10 @@ impl Table {
     }
 }
 
-/// Returns a host column for arrow-rs after validation.
-fn readable(host: &Column) -> Result<ArrayRef> {
+/// Returns a host column for arrow-rs after validation, as an array of `field`.
+fn readable(field: &Field, host: &Column) -> Result<ArrayRef> {
     host.validate_full()?;
-    read(host.field(), host.export_host()?, true)
+    read(field, host.export_host()?, true)
 }
 
 fn structs(array: &ArrayRef) -> Result<&StructArray> {
@@ -188,18 +167,15 @@ pub(super) fn joined(
 ) -> Result<Vec<ForeignStruct<ArrowArray>>> {
     // The field keeps the metadata, which need not be UTF-8; arrow-rs requires UTF-8.
     let plain = field.without_metadata();
+    check_rows(arrays.iter().map(|array| usize::try_from(array.inner.length).unwrap_or(0)))?;
     let mut parts = Vec::with_capacity(arrays.len());
     for (number, array) in arrays.into_iter().enumerate() {
         // SAFETY: the caller that made the `ForeignStruct` guaranteed that its pointers are valid.
         unsafe { check(field, &array.inner) }.map_err(|error| in_batch(error, number))?;
         let array = match exported(&array.inner) {
-            // arrow-rs reads values as slices, so nothing may write to the memory.
-            Some(own) if !own.is_frozen() => {
-                let own = own.frozen()?;
-                let is_valid = own.is_known_valid();
-                read(&plain, own.export_host()?, is_valid)
-            }
-            _ => read(&plain, array.inner, array.about.is_valid),
+            // arrow-rs reads values as slices, so nothing may write to the memory, and computes lengths from offsets.
+            Some(own) => readable(&plain, &own.frozen(Changes::None)?),
+            None => read(&plain, array.inner, array.about.is_valid),
         };
         parts.push(array.map_err(|error| in_batch(error, number))?);
     }

@@ -55,6 +55,11 @@ pub(super) trait BufferSource {
     /// Whether buffers are copied, so that values outside a slice can be skipped.
     const COPIES: bool;
 
+    /// Whether no safe handle can write to the buffers made so far, if the producer promises that nothing else does.
+    fn is_frozen(&self, promised: bool) -> bool {
+        Self::COPIES || promised
+    }
+
     /// Creates a buffer of `bytes` at `pointer`; both are not 0.
     fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer>;
 
@@ -277,6 +282,8 @@ pub(super) struct UsmSource {
     owner: Arc<dyn std::any::Any + Send + Sync>,
     /// Whether usmq exported the array: its memory of usmq needs no other owner than its log.
     pub(super) is_own: bool,
+    /// Whether another library passes memory of usmq, to which arrays may write: its promise does not cover those.
+    has_ours: bool,
 }
 
 impl UsmSource {
@@ -300,7 +307,15 @@ impl UsmSource {
             // SAFETY: the caller's promise.
             event => Some(unsafe { queue.barrier_after_foreign(event) }?),
         };
-        Ok(Self { queue, ready, owner, is_own: false })
+        Ok(Self { queue, ready, owner, is_own: false, has_ours: false })
+    }
+
+    fn note_owner(&mut self, pointer: usize) -> Result<()> {
+        if !self.is_own && !self.has_ours {
+            let found = Allocation::find(self.queue.context(), pointer, 0)?;
+            self.has_ours = found.is_some_and(|found| found.is_ours());
+        }
+        Ok(())
     }
 
     fn array(&self, pointer: usize, bytes: usize) -> Result<Array> {
@@ -333,11 +348,17 @@ impl BufferSource for UsmSource {
         UsmKind::Device
     }
 
+    fn is_frozen(&self, promised: bool) -> bool {
+        promised && (self.is_own || !self.has_ours)
+    }
+
     fn buffer(&mut self, pointer: usize, bytes: usize) -> Result<Buffer> {
+        self.note_owner(pointer)?;
         self.array(pointer, bytes).map(Buffer::Held)
     }
 
     fn later(&mut self, pointer: usize) -> Result<Buffer> {
+        self.note_owner(pointer)?;
         Ok(Buffer::Later(Arc::new(Later { source: self.clone(), pointer, array: OnceCell::new() })))
     }
 

@@ -1,7 +1,7 @@
 //! Columns from usmq arrays, and empty columns.
 
 use super::buffer_source::Buffer;
-use super::column::{Buffers, Column, Node};
+use super::column::{Buffers, Column, Data, Node};
 use super::layout::Part;
 use super::schema::Field;
 use crate::array::{Array, DType};
@@ -9,7 +9,6 @@ use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use smallvec::smallvec;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 impl Column {
     /// Creates a column without nulls that shares the memory of a contiguous array: one axis gives numbers,
@@ -89,8 +88,7 @@ impl Column {
             children: children.collect::<Result<_>>()?,
             dictionary: dictionary.transpose()?,
             queue: queue.clone(),
-            is_frozen: true,
-            is_valid: Arc::new(AtomicBool::new(true)),
+            data: Data::frozen(true),
         }))
     }
 }
@@ -119,7 +117,6 @@ fn plain(name: &str, format: &str, array: &Array) -> Result<Column> {
         dictionary: None,
         queue: array.queue().clone(),
         // `array` can write to the same memory.
-        is_frozen: false,
-        is_valid: Arc::new(AtomicBool::new(true)),
+        data: Data::Writable,
     }))
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An Arrow array of any layout in unified shared memory. Cheap to clone; clones and slices share the memory.
 ///
@@ -37,18 +37,46 @@ pub(super) struct Node {
     pub(super) children: Vec<Column>,
     pub(super) dictionary: Option<Column>,
     pub(super) queue: Queue,
-    /// Whether no safe handle can write to the buffers: usmq created them for this column, or their producer
-    /// guarantees it. Children and dictionary have their own flag, here and below.
-    pub(super) is_frozen: bool,
-    /// Whether the data is known to be valid. Shared by all columns of the same data.
-    pub(super) is_valid: Arc<AtomicBool>,
+    pub(super) data: Data,
+}
+
+/// Whether the data may still change, and what is known of it.
+#[derive(Clone)]
+pub(super) enum Data {
+    /// A safe handle may write to a buffer of the node or of one that it nests, so nothing is remembered.
+    Writable,
+    /// No safe handle can write to them: usmq created them for this column, or their producer guarantees it. Whether
+    /// they are known to be valid is shared by all columns of the same data.
+    Frozen(Arc<AtomicBool>),
+}
+
+impl Data {
+    pub(super) fn frozen(is_valid: bool) -> Self {
+        Self::Frozen(Arc::new(AtomicBool::new(is_valid)))
+    }
+
+    pub(super) fn frozen_if(is_frozen: bool, is_valid: bool) -> Self {
+        if is_frozen { Self::frozen(is_valid) } else { Self::Writable }
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        matches!(self, Self::Frozen(_))
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        matches!(self, Self::Frozen(is_valid) if is_valid.load(Ordering::Relaxed))
+    }
 }
 
 /// Most columns have a validity bitmap and one more buffer.
 pub(super) type Buffers = SmallVec<[Buffer; 2]>;
 
 impl Column {
-    pub(super) fn from_node(node: Node) -> Self {
+    /// The validity of a node depends on what it nests, so it is remembered only if no handle can write to any of it.
+    pub(super) fn from_node(mut node: Node) -> Self {
+        if node.children.iter().chain(&node.dictionary).any(|nested| !nested.0.data.is_frozen()) {
+            node.data = Data::Writable;
+        }
         Self(Arc::new(node))
     }
 
@@ -248,8 +276,8 @@ impl Column {
         };
         let offset = if length == 0 { 0 } else { self.0.offset + start };
         // Validity that is unknown for the whole is tracked separately for the part.
-        let is_valid = if self.0.is_valid() { self.0.is_valid.clone() } else { Arc::default() };
-        Self::from_node(Node { length, offset, null_count, is_valid, ..(*self.0).clone() })
+        let data = Data::frozen_if(self.0.data.is_frozen(), self.0.data.is_valid());
+        Self::from_node(Node { length, offset, null_count, data, ..(*self.0).clone() })
     }
 
     /// Returns the column on `queue` and in memory of `kind`, if given; copies only buffers that the queue
@@ -271,12 +299,15 @@ impl Column {
             None => Ok(Buffer::Absent),
         });
         let buffers = buffers.collect::<Result<_>>()?;
-        let is_frozen = self.0.is_frozen || copied;
+        let data = match &self.0.data {
+            Data::Writable if copied => Data::frozen(false),
+            data => data.clone(),
+        };
         let children = self.0.children.iter().map(|child| child.to(kind, queue));
         let children = children.collect::<Result<_>>()?;
         let dictionary = self.dictionary().map(|column| column.to(kind, queue)).transpose()?;
         let queue = queue.unwrap_or(self.queue()).clone();
-        Ok(Self::from_node(Node { buffers, children, dictionary, queue, is_frozen, ..(*self.0).clone() }))
+        Ok(Self::from_node(Node { buffers, children, dictionary, queue, data, ..(*self.0).clone() }))
     }
 
     /// Blocks until the complete column may be read.

@@ -61,7 +61,7 @@ impl Column {
         let _span = tracing::debug_span!(target: "usmq", "export", protocol = "Arrow").entered();
         let _why = with_reason(Reason::Export);
         if self.is_system() {
-            return self.export_host_device();
+            return self.settled()?.export_host_device();
         }
         let device = self.queue().device();
         check_nameable(self.queue())?;

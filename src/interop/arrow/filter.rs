@@ -3,7 +3,7 @@
 //! The host reads one number for the mask, and one for each text or list column: the size of the result.
 
 use super::buffer_source::Buffer;
-use super::column::{Column, Node};
+use super::column::{Column, Data, Node};
 use super::filter_kernels::{Arg, Items, LANES, launch};
 use super::layout::Layout;
 use super::table::Table;
@@ -12,8 +12,6 @@ use crate::device::{DeviceType, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::refuse;
 use crate::trace::{Reason, with_default_reason};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 impl Column {
     /// Returns the values where `mask`, a column of booleans of the same length, is true and not null. Kernels select
@@ -139,7 +137,7 @@ impl Rows {
                 buffers.push(held(self.gather(&column.values()?)?));
                 // The views point into these.
                 buffers.extend(column.0.buffers.iter().skip(2).cloned());
-                is_new = column.0.is_frozen;
+                is_new = column.0.data.is_frozen();
             }
             Layout::Bytes { .. } => {
                 let text = column.values()?;
@@ -228,8 +226,7 @@ impl Rows {
             children,
             dictionary: column.dictionary().cloned(),
             queue: column.queue().clone(),
-            is_frozen: is_new,
-            is_valid: Arc::new(AtomicBool::new(column.0.is_valid())),
+            data: Data::frozen_if(is_new, column.0.data.is_valid()),
         }))
     }
 
@@ -299,6 +296,7 @@ impl Rows {
         let mut node = (*ends.0).clone();
         (node.length, node.offset) = (self.len(), 0);
         node.buffers[1] = held(taken);
+        node.data = Data::frozen(ends.0.data.is_valid());
         Ok(vec![Column::from_node(node), Self { numbers }.take(values)?])
     }
 }

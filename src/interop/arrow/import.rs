@@ -6,7 +6,7 @@ use super::abi::{
     DEVICE_ONEAPI,
 };
 use super::buffer_source::{Buffer, BufferSource, HostSource, SystemSource, UsmSource};
-use super::column::{Column, Node};
+use super::column::{Column, Data, Node};
 use super::cuda::CudaSource;
 use super::export::{exported, is_logged_event};
 use super::foreign::{About, ForeignStruct};
@@ -20,7 +20,6 @@ use crate::manager::current_queue;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// The target of an import, as requested by the caller.
 ///
@@ -110,13 +109,10 @@ impl Column {
     /// # Errors
     /// As [`Column::import_device`].
     pub fn import(array: ForeignStruct<ArrowArray>, placed: ImportOptions<'_>) -> Result<Self> {
-        let about = array.about;
-        if array.inner.is_released() {
-            return Err(about.released());
-        }
-        let field = about.describing(&array.inner)?;
+        let ForeignStruct { inner, about } = array.settled()?;
+        let field = about.describing(&inner)?;
         let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
-        let array = SharedArray(array.inner);
+        let array = SharedArray(inner);
         let mut source = HostSource::new(queue, placed.kind.unwrap_or(UsmKind::Device));
         let wanted = placed.wanted(field)?;
         // SAFETY: the creator of a `ForeignStruct` guarantees its pointers, and that the field describes it.
@@ -141,13 +137,10 @@ impl Column {
     /// # Errors
     /// As [`Column::import`]; [`Error::Value`] if the device does not reach system memory.
     pub fn import_in_place(array: ForeignStruct<ArrowArray>, queue: Option<&Queue>) -> Result<Self> {
-        let about = array.about;
-        if array.inner.is_released() {
-            return Err(about.released());
-        }
-        let field = about.describing(&array.inner)?;
+        let ForeignStruct { inner, about } = array.settled()?;
+        let field = about.describing(&inner)?;
         let queue = queue.cloned().map_or_else(current_queue, Ok)?;
-        let array = Arc::new(SharedArray(array.inner));
+        let array = Arc::new(SharedArray(inner));
         let mut source = SystemSource::new(queue, array.clone());
         let wanted = ImportOptions::default().wanted(field)?;
         // SAFETY: the creator of a `ForeignStruct` guarantees its pointers, and that the field describes it.
@@ -315,11 +308,11 @@ unsafe fn column<S: BufferSource>(
         children: Vec::with_capacity(wanted.numbers.len()),
         dictionary: None,
         queue: source.queue().clone(),
-        is_frozen: S::COPIES || about.is_frozen,
-        is_valid: Arc::new(AtomicBool::new(about.is_valid)),
+        data: Data::Writable,
     };
     // SAFETY: as above.
     let extent = unsafe { buffers(&checked, &mut node, span, source) }?;
+    node.data = Data::frozen_if(source.is_frozen(about.is_frozen), about.is_valid);
     for number in &wanted.numbers {
         let (child, field) = (checked.children[*number], &field.children()[*number]);
         let rows = match layout {

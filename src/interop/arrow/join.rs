@@ -2,18 +2,17 @@
 
 use super::abi::ArrowArray;
 use super::buffer_source::{Buffer, HostSource};
-use super::column::{Column, Node};
+use super::column::{Column, Data, Node};
 use super::foreign::ForeignStruct;
 use super::import::{ImportOptions, SharedArray};
 use super::layout::Layout;
 use super::schema::Field;
-use super::validate::check;
+use super::validate::{check, check_rows};
 use crate::device::UsmKind;
 use crate::error::Result;
 use crate::manager::current_queue;
 use smallvec::smallvec;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// The memory of one column without children in each batch: address and bytes.
 type Parts = Vec<(usize, usize)>;
@@ -43,7 +42,7 @@ pub(super) fn join_plain(
             return Ok(Joined::Other(batches));
         }
     }
-    let length = batches.iter().map(|batch| usize::try_from(batch.inner.length).unwrap_or(0)).sum();
+    let length = check_rows(batches.iter().map(|batch| usize::try_from(batch.inner.length).unwrap_or(0)))?;
     let is_valid = batches.iter().all(|batch| batch.about.is_valid);
     let queue = placed.queue.cloned().map_or_else(current_queue, Ok)?;
     let mut source = HostSource::new(queue, placed.kind.unwrap_or(UsmKind::Device));
@@ -138,7 +137,6 @@ fn column(
         children,
         dictionary: None,
         queue: source.target().clone(),
-        is_frozen: true,
-        is_valid: Arc::new(AtomicBool::new(is_valid)),
+        data: Data::frozen(is_valid),
     }))
 }

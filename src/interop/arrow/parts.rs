@@ -1,7 +1,7 @@
 //! Columns from their parts: values, validity and offsets, as a kernel writes them.
 
 use super::buffer_source::Buffer;
-use super::column::{Buffers, Column, Node};
+use super::column::{Buffers, Column, Data, Node};
 use super::layout::{Layout, values_type};
 use super::schema::Field;
 use super::type_name::format_named;
@@ -9,7 +9,6 @@ use crate::array::{Array, DType};
 use crate::error::{Error, Result};
 use smallvec::smallvec;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 impl Column {
     /// Creates a column from arrays that a kernel has written: `values`, the places of nulls, and for texts and lists
@@ -116,7 +115,7 @@ impl Column {
         let mut changed = (*self.0).clone();
         changed.buffers[0] = held(&contiguous(&bitmap, "validity")?)?;
         changed.null_count = (length == 0).then_some(0);
-        changed.is_frozen = false;
+        changed.data = Data::Writable;
         Ok(Self::from_node(changed))
     }
 }
@@ -216,8 +215,7 @@ fn node(like: &Column, field: Field, length: usize, buffers: Buffers, children: 
         children,
         dictionary: None,
         queue: like.queue().clone(),
-        is_frozen: false,
-        is_valid: Arc::new(AtomicBool::new(false)),
+        data: Data::Writable,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::abi::{ArrowArray, Heap};
 use super::buffer_source::Buffer;
-use super::column::Column;
+use super::column::{Column, Data};
 use super::foreign::ForeignStruct;
 use super::import::ImportOptions;
 use super::layout::{Layout, Part};
@@ -123,7 +123,7 @@ impl Column {
         // Bitmaps begin at whole bytes.
         let (first, end) = (self.offset() / 8 * 8, self.offset() + self.len());
         let mut node = (*self.0).clone();
-        node.offset = self.offset() - first;
+        (node.offset, node.data) = (self.offset() - first, Data::Writable);
         let mut last = 0;
         for (number, part) in layout.parts().iter().enumerate() {
             let Some(bytes) = self.buffer(number)? else { continue };

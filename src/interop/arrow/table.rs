@@ -1,8 +1,9 @@
 //! Tables: named columns of equal length, in one or more batches.
 
 use super::buffer_source::Buffer;
-use super::column::{Column, Node};
+use super::column::{Column, Data, Node};
 use super::schema::Field;
+use super::validate::check_rows;
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use smallvec::smallvec;
@@ -56,6 +57,7 @@ impl Table {
 
     /// Creates a table of structs without nulls, as from streams.
     pub(super) fn of_batches(schema: Arc<Field>, batches: Vec<Column>, queue: Queue) -> Result<Self> {
+        check_rows(batches.iter().map(Column::len))?;
         let schema = if schema.is_record() { schema } else { Arc::new(schema.not_null()) };
         let batches = batches.into_iter().map(|batch| flat(&schema, batch)).collect::<Result<_>>()?;
         Ok(Self { schema, batches, queue })
@@ -192,11 +194,17 @@ impl Table {
     /// # Errors
     /// [`Error::Allocation`] when memory is short.
     pub fn to_host(&self) -> Result<Self> {
-        Ok(self.with_batches(self.batches.iter().map(Column::to_host).collect::<Result<_>>()?))
+        self.map(Column::to_host)
+    }
+
+    /// The table of each batch's result.
+    pub(crate) fn map(&self, each: impl Fn(&Column) -> Result<Column>) -> Result<Self> {
+        Ok(self.with_batches(self.batches.iter().map(each).collect::<Result<_>>()?))
     }
 }
 
 fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Queue) -> Column {
+    let data = Data::frozen(children.iter().all(Column::is_known_valid));
     Column::from_node(Node {
         field: schema.clone(),
         length,
@@ -206,8 +214,7 @@ fn record(schema: &Arc<Field>, children: Vec<Column>, length: usize, queue: &Que
         children,
         dictionary: None,
         queue: queue.clone(),
-        is_frozen: true,
-        is_valid: Arc::default(),
+        data,
     })
 }
 

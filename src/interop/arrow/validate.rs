@@ -9,6 +9,9 @@ use crate::error::{Error, Result};
 use std::fmt::{Display, Write as _};
 use std::slice;
 
+/// Arrays with as many values are beyond the address space.
+const MOST_VALUES: usize = isize::MAX as usize / 256;
+
 /// An array's numbers and pointers after the checks.
 pub(super) struct Checked<'a> {
     pub(super) length: usize,
@@ -25,6 +28,15 @@ pub(super) fn broken(field: &Field, what: impl Display) -> Error {
         field.name(),
         field.type_name()
     ))
+}
+
+/// The sum of the lengths of batches, which may be claims without memory. An error if no array can have as many values.
+pub(super) fn check_rows(lengths: impl Iterator<Item = usize>) -> Result<usize> {
+    let rows = lengths.fold(0, usize::saturating_add);
+    if rows < MOST_VALUES {
+        return Ok(rows);
+    }
+    Err(Error::interop(format!("the batches have {rows} rows or more, which is beyond the address space")))
 }
 
 /// Adds the number of the batch to an error, counted from 1.
@@ -48,7 +60,7 @@ pub(super) unsafe fn check<'a>(field: &Field, array: &'a ArrowArray) -> Result<C
         usize::try_from(value).map_err(|_| wrong(&format_args!("its {what} is {value}")))
     };
     let (length, offset) = (number(array.length, "length")?, number(array.offset, "offset")?);
-    let end = length.checked_add(offset).filter(|end| *end < isize::MAX as usize / 256);
+    let end = length.checked_add(offset).filter(|end| *end < MOST_VALUES);
     let Some(end) = end else {
         return Err(wrong(&format_args!("length {length} and offset {offset} are beyond the address space")));
     };

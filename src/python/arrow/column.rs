@@ -221,8 +221,9 @@ impl Column {
 
     /// Return the column as a pyarrow array on the host; needs pyarrow. Waits.
     ///
-    /// The array shares host and shared USM and shows later writes to it; device memory is copied. Data of
-    /// another library is validated first.
+    /// The array shares the numbers and booleans of host and shared USM and shows later writes to them; device memory is
+    /// copied, and so are offsets, texts, bitmaps and indices that another array can write to. The data is validated
+    /// first, unless it is known to be valid.
     ///
     /// Raises
     /// ------
@@ -248,6 +249,8 @@ impl Column {
     }
 
     /// Return a view of the column for readers on the host, as ``pyarrow.array``, without a copy. Waits.
+    ///
+    /// Offsets, texts, bitmaps and indices that another array can write to are copied: the view keeps their values.
     ///
     /// Raises
     /// ------

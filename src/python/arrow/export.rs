@@ -1,6 +1,7 @@
 //! Exports of columns and arrays as capsules of the Arrow C Device interface.
 
 use super::capsule::{check_requested, give, give_pair, refuse_unknown};
+use crate::Result;
 use crate::interop::arrow::{self, ArrowDeviceArrayStream, SyncMode};
 use crate::interop::cuda::CudaArray;
 use crate::python::gil::detach;
@@ -42,6 +43,11 @@ pub(super) fn device_stream<'py>(
     check_requested(requested, field)?;
     detach(py, || batches.iter().try_for_each(arrow::Column::check_exportable))?;
     let is_system = batches.iter().any(arrow::Column::is_system);
+    let batches = if is_system {
+        detach(py, || batches.iter().map(arrow::Column::settled).collect::<Result<_>>())?
+    } else {
+        batches
+    };
     let batches = Box::new(batches.into_iter().map(Ok));
     let new = if is_system { ArrowDeviceArrayStream::of_host } else { ArrowDeviceArrayStream::new };
     give(py, new(field.clone(), batches))

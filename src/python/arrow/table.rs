@@ -147,8 +147,9 @@ impl Table {
 
     /// Return the table as a pyarrow table on the host; needs pyarrow. Waits.
     ///
-    /// The table shares host and shared USM and shows later writes to it; device memory is copied. Data of
-    /// another library is validated first.
+    /// The table shares the numbers and booleans of host and shared USM and shows later writes to them; device memory is
+    /// copied, and so are offsets, texts, bitmaps and indices that another array can write to. The data is validated
+    /// first, unless it is known to be valid.
     ///
     /// Raises
     /// ------

@@ -14,8 +14,7 @@ pub(in crate::python) struct ColumnView(Quiet<arrow::Column>);
 
 impl ColumnView {
     pub(super) fn new(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
-        detach(py, || check(column))?;
-        Ok(Self(Quiet::new(column.clone())))
+        Ok(Self(Quiet::new(detach(py, || readable(column))?)))
     }
 
     /// Shares the memory if the host can read it, else makes a copy.
@@ -24,9 +23,11 @@ impl ColumnView {
     }
 }
 
-/// Checks here, not in the consumer, that the host can read the data and that the data is valid.
-fn check(column: &arrow::Column) -> Result<()> {
-    column.export_host().and_then(|_| column.validate_full())
+/// Checks here, not in the consumer, that the host can read the data and that the data is valid. Buffers that must not
+/// change afterwards are copied if an array can write to them.
+fn readable(column: &arrow::Column) -> Result<arrow::Column> {
+    column.export_host()?;
+    column.settled()
 }
 
 #[pymethods]
@@ -64,8 +65,7 @@ pub(in crate::python) struct TableView(Quiet<arrow::Table>);
 
 impl TableView {
     pub(super) fn new(py: Python<'_>, table: &arrow::Table) -> PyResult<Self> {
-        detach(py, || table.batches().iter().try_for_each(check))?;
-        Ok(Self(Quiet::new(table.clone())))
+        Ok(Self(Quiet::new(detach(py, || table.map(readable))?)))
     }
 
     /// Shares the memory if the host can read it, else makes a copy.
