@@ -2,6 +2,7 @@
 
 use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE};
 use super::column::Column;
+use super::dictionaries::unified;
 use super::export::exported;
 use super::foreign::ForeignStruct;
 use super::import::ImportOptions;
@@ -179,14 +180,15 @@ pub(super) fn joined(
         };
         parts.push(array.map_err(|error| in_batch(error, number))?);
     }
-    let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
-    // `concat` expects valid input, and panics for some invalid input.
-    let join = || to_ffi(&concat(&parts)?.to_data());
-    let joined = catch_unwind(AssertUnwindSafe(join)).unwrap_or_else(|_| {
-        let text = format!("batches of {:?} could not be joined", field.format());
-        Err(arrow_schema::ArrowError::InvalidArgumentError(text))
-    });
-    let (array, _) = joined.map_err(refused)?;
+    // arrow-rs expects valid input, and panics for some invalid input.
+    let join = || {
+        let parts = unified(field, &parts)?;
+        let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+        to_ffi(&concat(&parts).map_err(refused)?.to_data()).map_err(refused)
+    };
+    let joined = catch_unwind(AssertUnwindSafe(join));
+    let (array, _) = joined
+        .unwrap_or_else(|_| Err(refused(format!("batches of {:?} could not be joined", field.format()))))?;
     Ok(vec![theirs(field, array).known_valid()])
 }
 
@@ -224,7 +226,7 @@ fn tidy(data: ArrayData) -> ArrayData {
     unsafe { data.into_builder().child_data(children).build_unchecked() }
 }
 
-fn refused(error: impl std::fmt::Display) -> Error {
+pub(super) fn refused(error: impl std::fmt::Display) -> Error {
     Error::interop(format!("arrow-rs: {error}"))
 }
 

@@ -19,6 +19,8 @@ mod build;
 mod column;
 mod cuda;
 mod cuda_export;
+#[cfg(feature = "arrow")]
+mod dictionaries;
 mod export;
 mod filter;
 mod filter_kernels;
