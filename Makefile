@@ -9,7 +9,7 @@ PYTHON ?= python3
 RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
 # Ours, its derive macro, and the three that depend on it from outside.
 MANIFESTS := Cargo.toml derive/Cargo.toml tests/downstream/Cargo.toml tests/fuzz/Cargo.toml tests/stub/Cargo.toml
-CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc cpp/*/*.h cpp/*/*.cc python/usmq/kernels/*.cpp python/usmq/pyarrow/*.cc python/usmq/include/*.h* python/usmq/include/usmq/*.h benches/*.cc tests/python/*.cpp \
+CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc layers/*.h layers/*.cc layers/*/*.h layers/*/*.cc python/usmq/kernels/*.cpp python/usmq/pyarrow/*.cc python/usmq/include/*.h* python/usmq/include/usmq/*.h benches/*.cc tests/python/*.cpp \
 	tests/upstream/*.h tests/upstream/*.cpp tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp examples/nanobind/*.cpp examples/packages/*/src/*/*.cpp tests/cuda/*.c)
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
@@ -77,8 +77,7 @@ dev: setup ## Compile without optimisation and put the result into .venv for pyt
 	PYO3_PYTHON="$(CURDIR)/.venv/bin/python" cargo rustc --features python,arrow,cuda --lib --crate-type cdylib --target-dir target/dev
 	@cp -r python/usmq/. "$(PACKAGE)/"
 	@install target/dev/debug/libusmq.so "$(PACKAGE)/_core.abi3.so"
-	@for layer in libusmq_emulator.so libusmq_waits.so; do \
-		install "$$(ls -t target/dev/debug/build/usmq-*/out/$$layer | head -1)" "$(PACKAGE)/lib/$$layer"; done
+	@install -D "$$(ls -t target/dev/debug/build/usmq-*/out/libusmq_layers.so | head -1)" "$(PACKAGE)/lib/libusmq_layers.so"
 
 # With 1, symbols of a newer glibc or compiler than the tag allows are replaced (build/manylinux.cc); 0 where those here
 # are old enough.

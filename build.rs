@@ -34,7 +34,7 @@ const SOURCES: [&str; 14] = [
 ];
 
 fn main() {
-    for path in ["build.rs", "build", "cpp", "src/ffi.rs"] {
+    for path in ["build.rs", "build", "cpp", "layers", "src/ffi.rs"] {
         println!("cargo:rerun-if-changed={path}");
     }
     println!("cargo:rustc-check-cfg=cfg(usmq_faults)");
@@ -127,10 +127,6 @@ fn watch(sycl: &Sycl) {
     }
     for wheel in WHEELS {
         let Some(version) = wheel.version(&sycl.lib) else { continue };
-        if wheel.name == "intel-sycl-rt" {
-            // For `doctor`: a runtime older than these headers may lack functions.
-            println!("cargo:rustc-env=USMQ_BUILT_WITH={version}");
-        }
         if !wheel.is_tested(&version) {
             println!(
                 "cargo:warning=usmq is tested with {}{}, and {} has {version}; to change it: pip install '{}'",

@@ -1,61 +1,49 @@
-//! Builds the OpenCL layers, the emulated GPUs and the ordered waits, as separate shared libraries, since the OpenCL
-//! loader opens them by name.
+//! Builds the OpenCL layer, with the emulated GPUs and the ordered waits, as a separate shared library, since the OpenCL
+//! loader opens it by name.
 
 use crate::discover::Sycl;
 use crate::{env, is_set, manylinux};
 use std::path::{Path, PathBuf};
 
-struct Layer {
-    /// `lib<name>.so`: the name by which the wheel, applications and `src/runtime/opencl_layers.rs` find it.
-    name: &'static str,
-    /// For build scripts of dependents that install an application: `DEP_USMQ_<key>`.
-    key: &'static str,
-    /// The functions that a build without it lacks.
-    purpose: &'static str,
-    folder: &'static str,
-    sources: &'static [&'static str],
-}
+/// The name by which the wheel, applications and `src/runtime/opencl_layers.rs` find the library.
+const LIBRARY: &str = "libusmq_layers.so";
 
-const LAYERS: [Layer; 2] = [
-    Layer {
-        name: "usmq_emulator",
-        key: "emulator",
-        purpose: "the emulated GPUs",
-        folder: "cpp/emulator",
-        sources: &[
-            "checks", "commands", "devices", "events", "failures", "graphs", "memory", "settings", "table",
-        ],
-    },
-    Layer {
-        name: "usmq_waits",
-        key: "waits",
-        purpose: "the layer for waits",
-        folder: "cpp/wait_layer",
-        sources: &["layer"],
-    },
+/// The sources in `layers/`.
+const SOURCES: [&str; 11] = [
+    "entry",
+    "waits",
+    "emulator/checks",
+    "emulator/commands",
+    "emulator/devices",
+    "emulator/events",
+    "emulator/failures",
+    "emulator/graphs",
+    "emulator/memory",
+    "emulator/settings",
+    "emulator/table",
 ];
 
-/// The entry points of a layer, and the linker's list of them.
-const ENTRY: &str = "cpp/opencl_layer/entry.cc";
-const EXPORTS: &str = "cpp/opencl_layer/exports.map";
+/// The linker's list of entry points.
+const EXPORTS: &str = "layers/exports.map";
 
-/// Builds the libraries in OUT_DIR. A failure is a warning: the rest of usmq works without them.
+/// Builds the library in OUT_DIR. A failure is a warning: the rest of usmq works without it.
 pub fn build(sycl: &Sycl) {
     let folder = PathBuf::from(env("OUT_DIR"));
-    for layer in &LAYERS {
-        let library = folder.join(format!("lib{}.so", layer.name));
-        match compile(sycl, layer, &library) {
-            Ok(()) => println!("cargo:{}={}", layer.key, library.display()),
-            Err(error) => println!("cargo:warning=usmq is built without {}: {error}", layer.purpose),
-        }
+    let library = folder.join(LIBRARY);
+    match compile(sycl, &library) {
+        // For build scripts of dependents that install an application: `DEP_USMQ_LAYERS`.
+        Ok(()) => println!("cargo:layers={}", library.display()),
+        Err(error) => println!(
+            "cargo:warning=usmq is built without {LIBRARY}, the emulated GPUs and the layer for waits: {error}"
+        ),
     }
-    // Installed libraries find them beside themselves, and must not contain the build folder.
+    // Installed libraries find it beside themselves, and must not contain the build folder.
     if !is_set("CARGO_FEATURE_PYTHON") && !is_set("CARGO_FEATURE_C_LIBRARY") {
         println!("cargo:rustc-env=USMQ_LAYERS_BUILT={}", folder.display());
     }
 }
 
-fn compile(sycl: &Sycl, layer: &Layer, library: &Path) -> Result<(), String> {
+fn compile(sycl: &Sycl, library: &Path) -> Result<(), String> {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").pic(true).flag("-fvisibility=hidden").cargo_metadata(false);
     // The cc crate instruments C++ as the Rust code is; Rust programs contain the runtime of their sanitizer, which
@@ -64,11 +52,11 @@ fn compile(sycl: &Sycl, layer: &Layer, library: &Path) -> Result<(), String> {
     for include in &sycl.include {
         build.flag("-isystem").flag(include);
     }
-    build.file(ENTRY).files(layer.sources.iter().map(|name| format!("{}/{name}.cc", layer.folder)));
+    build.files(SOURCES.map(|name| format!("layers/{name}.cc")));
     let objects = build.try_compile_intermediates().map_err(|error| error.to_string())?;
     let mut link = build.get_compiler().to_command();
     link.args(["-shared", "-o"]).arg(library).args(objects).arg(format!("-Wl,--version-script={EXPORTS}"));
-    link.arg(format!("-Wl,-soname,lib{}.so", layer.name));
+    link.arg(format!("-Wl,-soname,{LIBRARY}"));
     // Loaders of runtime 2026.2 close it during process exit, when drivers may still call back.
     link.arg("-Wl,-z,nodelete");
     if env("PROFILE") == "release" {
@@ -83,5 +71,5 @@ fn compile(sycl: &Sycl, layer: &Layer, library: &Path) -> Result<(), String> {
 
 /// The source that parses the emulator's settings: the shim compiles it too, to check them before the runtime does.
 pub fn emulator_settings() -> PathBuf {
-    PathBuf::from("cpp/emulator/settings.cc")
+    PathBuf::from("layers/emulator/settings.cc")
 }

@@ -1,5 +1,5 @@
 // Checks the settings of the emulated GPUs before the runtime's OpenCL layer reads them.
-#include "emulator/settings.h"
+#include "../layers/emulator/settings.h"
 #include "usmq/src/ffi.rs.h"
 
 namespace usmq {

@@ -210,7 +210,7 @@ pub enum Error {
 const CODE_END: char = '\u{1f}';
 
 /// Part of the error text with which an emulated GPU refuses memory of another one (`kForeignMemory` in
-/// cpp/emulator/checks.h).
+/// layers/emulator/checks.h).
 const FOREIGN_MEMORY: &str = "UR_RESULT_ERROR_INVALID_MEM_OBJECT";
 
 /// For functions of users that usmq calls, such as the sources of streams and the bodies of tasks.

@@ -46,11 +46,11 @@
 //! # Environment variables
 //!
 //! The first device query, such as [`devices`] or [`current_queue`], sets `OCL_ICD_FILENAMES`,
-//! `SYCL_CACHE_PERSISTENT` and `SYCL_CACHE_DIR` with `setenv` where they are not set, since the runtime reads
-//! its settings there. `setenv` is not thread-safe: another thread that reads or writes the environment
+//! `SYCL_CACHE_PERSISTENT` and `SYCL_CACHE_DIR` with `setenv` where they are not set, and puts usmq's layer
+//! ([`layers`]) first in `OPENCL_LAYERS`, since the runtime reads its settings there. `setenv` is not thread-safe: another thread that reads or writes the environment
 //! through libc at that moment, as name resolution does, may crash. Call [`devices`] before starting such
-//! threads, or set `OCL_ICD_FILENAMES` and `SYCL_CACHE_PERSISTENT` before the process starts; usmq then sets
-//! nothing.
+//! threads, or set `OCL_ICD_FILENAMES`, `SYCL_CACHE_PERSISTENT` and `USMQ_WAIT_LAYER=0` before the process
+//! starts; usmq then sets nothing.
 //!
 //! # Features
 //!
@@ -90,7 +90,7 @@ pub use device::devices;
 pub use device::{
     Aspect, Backend, Context, Device, DeviceFilter, DeviceProperties, DeviceType, Elapsed, Event,
     EventFuture, MemoryKind, Partition, Platform, PlatformProblem, PointerInfo, Priority, Queue,
-    QueueProperties, Selector, Timer, Timestamps, UsmKind, VectorWidths, clear_kernel_cache,
+    QueueProperties, Selector, Timer, Timestamps, UsmKind, VectorWidths, clear_kernel_cache, layers,
     platform_problems, platforms, set_kernel_cache_limit,
 };
 pub use doctor::doctor;
@@ -111,7 +111,7 @@ pub use placement::{
 #[cfg(usmq_faults)]
 #[doc(hidden)]
 pub use runtime::faults;
-pub use runtime::with_interrupt;
+pub use runtime::{Layers, with_interrupt};
 pub use task::{FromTaskArg, Task, TaskArg, TaskContext, TaskMemory};
 #[cfg(feature = "arrow")]
 #[doc(no_inline)]

@@ -53,7 +53,7 @@ counted: setup
 	mkdir -p target/faults/site
 	cp -r python/usmq target/faults/site/
 	cp target/faults/release/libusmq.so target/faults/site/usmq/_core.abi3.so
-	install -D "$$(ls -t target/faults/release/build/usmq-*/out/libusmq_emulator.so | head -1)" target/faults/site/usmq/lib/libusmq_emulator.so
+	install -D "$$(ls -t target/faults/release/build/usmq-*/out/libusmq_layers.so | head -1)" target/faults/site/usmq/lib/libusmq_layers.so
 
 SOAK_MINUTES ?= 30
 

@@ -1,4 +1,4 @@
-//! Emulated GPUs from Rust; each test runs in its own process because the runtime reads its settings once.
+//! Emulated GPUs and the OpenCL layer from Rust; each test runs in its own process because the runtime reads its settings once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -108,9 +108,49 @@ fn a_wrong_setting_is_an_error_that_names_the_value() {
 
 #[test]
 fn a_missing_layer_is_an_error() {
-    let variables = [("USMQ_EMULATE_GPUS", "1"), ("USMQ_EMULATOR_LIBRARY", "/nonexistent/layer.so")];
+    let variables = [("USMQ_EMULATE_GPUS", "1"), ("USMQ_LAYERS_LIBRARY", "/nonexistent/layer.so")];
     in_child("a_missing_layer_is_an_error", &variables, || {
         let error = devices().unwrap_err().to_string();
         assert!(error.contains("/nonexistent/layer.so, which does not exist"), "{error}");
+    });
+}
+
+#[test]
+fn the_parts_of_the_layer_in_use_are_reported() {
+    let variables = [("USMQ_EMULATE_GPUS", "1")];
+    in_child("the_parts_of_the_layer_in_use_are_reported", &variables, || {
+        let layers = usmq::layers().unwrap();
+        assert!(layers.waits && layers.emulator, "{layers:?}");
+    });
+}
+
+#[test]
+fn a_file_that_is_not_a_layer_leaves_both_parts_off() {
+    let variables = [("USMQ_EMULATE_GPUS", "1"), ("USMQ_LAYERS_LIBRARY", "/etc/passwd")];
+    in_child("a_file_that_is_not_a_layer_leaves_both_parts_off", &variables, || {
+        assert_eq!(names(), ["opencl:cpu:0"]);
+        let layers = usmq::layers().unwrap();
+        assert!(!layers.waits && !layers.emulator, "{layers:?}");
+        let report = usmq::doctor().to_string();
+        for text in
+            ["the layer that orders them is off", "USMQ_EMULATE_GPUS=1, but no emulated GPU is visible"]
+        {
+            assert!(report.contains(text), "{report}");
+        }
+    });
+}
+
+#[test]
+fn a_deleted_current_folder_is_an_error_of_the_first_query() {
+    in_child("a_deleted_current_folder_is_an_error_of_the_first_query", &[], || {
+        let folder = std::env::temp_dir().join(format!("usmq-deleted-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        std::env::set_current_dir(&folder).unwrap();
+        std::fs::remove_dir(&folder).unwrap();
+        let error = devices().unwrap_err();
+        assert!(matches!(error, usmq::Error::RuntimeNotFound { .. }), "{error}");
+        assert!(error.to_string().contains("current folder of the process, which was deleted"), "{error}");
+        std::env::set_current_dir("/").unwrap();
+        assert!(!devices().unwrap().is_empty(), "the error is not remembered");
     });
 }

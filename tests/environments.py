@@ -125,6 +125,16 @@ ON_TWO_GPUS = """
 import os
 os.environ |= {"USMQ_EMULATE_GPUS": "2", "SELECTORS": "*:0 *:1"}
 """
+# Both parts of the OpenCL layer are in use, whatever runtime usmq was built with.
+LAYERS = """
+import os
+os.environ["USMQ_EMULATE_GPUS"] = "2"
+import warnings, usmq
+warnings.simplefilter("error")
+gpus = [device.filter_string for device in usmq.devices() if device.device_type == "gpu"]
+assert gpus == ["opencl:gpu:0", "opencl:gpu:1"], gpus
+assert usmq.layers() == {"waits": True, "emulator": True}, usmq.layers()
+"""
 VERSIONS = """
 from importlib.metadata import version
 found = version("intel-sycl-rt"), version("umf")
@@ -148,15 +158,20 @@ class Environment(NamedTuple):
 
 
 WHEEL = "WHEEL"  # stands for the path of the wheel
+SOURCE = "SOURCE"  # stands for the path of the checkout
+RUNTIMES = {
+    "2026.1": ("intel-sycl-rt==2026.1.*", "intel-opencl-rt==2026.1.*", "umf==1.1.*"),
+    "2026.2": ("intel-sycl-rt==2026.2.*", "intel-opencl-rt==2026.2.*", "umf==1.2.*"),
+}
 ENVIRONMENTS = {
     "wheel": Environment(((WHEEL,),), (README_EXAMPLE, COMMAND, FIRST_STEPS)),
     "2026.1": Environment(
-        ((WHEEL, "intel-sycl-rt==2026.1.*", "intel-opencl-rt==2026.1.*", "umf==1.1.*"),),
-        (VERSIONS.format(runtime="2026.1."), FIRST_STEPS, SELECTOR),
+        ((WHEEL, *RUNTIMES["2026.1"]),),
+        (VERSIONS.format(runtime="2026.1."), FIRST_STEPS, SELECTOR, LAYERS),
     ),
     "2026.2": Environment(
-        ((WHEEL, "intel-sycl-rt==2026.2.*", "intel-opencl-rt==2026.2.*", "umf==1.2.*"),),
-        (VERSIONS.format(runtime="2026.2."), FIRST_STEPS, SELECTOR),
+        ((WHEEL, *RUNTIMES["2026.2"]),),
+        (VERSIONS.format(runtime="2026.2."), FIRST_STEPS, SELECTOR, LAYERS),
     ),
     "dpctl-first": Environment(
         ((WHEEL, "dpctl"),), (PEER_ASKS_FIRST, ASKED_TOO_EARLY, FIRST_STEPS)
@@ -164,6 +179,11 @@ ENVIRONMENTS = {
     "dpnp": Environment(((WHEEL, "dpnp"),), (PEER_ASKS_FIRST, WITH_DPNP, FIRST_STEPS)),
     "dpnp-first": Environment((("dpnp",), (WHEEL,)), (PEER_ASKS_FIRST, WITH_DPNP)),
     "usmq-first": Environment(((WHEEL,), ("dpnp",)), (PEER_ASKS_FIRST, WITH_DPNP)),
+    # pip builds in an environment of its own; this dpnp then needs the older runtime.
+    "source": Environment(
+        ((SOURCE,), ("dpnp==0.20.0",)),
+        (VERSIONS.format(runtime="2026.1."), PEER_ASKS_FIRST, WITH_DPNP, FIRST_STEPS, LAYERS),
+    ),
     "ray": Environment(
         ((WHEEL, "dpctl", "numpy", "ray"),),
         (program("actors.py"), ON_TWO_GPUS + program("actors.py"), PEER_ASKS_FIRST),
@@ -175,12 +195,12 @@ ENVIRONMENTS = {
 }
 
 
-def run(command: list[object], timeout: float = 1200) -> None:
+def run(command: list[object], timeout: float = 1200, **variables: str) -> None:
     """Run a command with nothing in its environment that this machine has set."""
     kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
     text = [str(part) for part in command]
     done = subprocess.run(
-        text, cwd=PLACE, env=kept, timeout=timeout, capture_output=True, text=True
+        text, cwd=PLACE, env=kept | variables, timeout=timeout, capture_output=True, text=True
     )
     if done.returncode:
         raise RuntimeError(
@@ -199,7 +219,8 @@ def check(name: str, wheel: Path) -> None:
         run([sys.executable, "-m", "venv", place])
         python = place / "bin" / "python"
         for packages in ENVIRONMENTS[name].commands:
-            names = [wheel if package == WHEEL else package for package in packages]
+            paths = {WHEEL: wheel, SOURCE: ROOT}
+            names = [paths.get(package, package) for package in packages]
             run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *names])
         for number, text in enumerate(ENVIRONMENTS[name].programs):
             file = place / f"program{number}.py"
@@ -208,6 +229,42 @@ def check(name: str, wheel: Path) -> None:
         run([python, "-m", "usmq", "doctor"])
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def check_builds() -> None:
+    """Build with each runtime and run with each, an application in Rust and the package.
+
+    No pin of pyproject.toml reaches a cargo build, or a build without isolation.
+    """
+    places = {release: PLACE / f"builds-{release}" for release in RUNTIMES}
+    try:
+        for release, place in places.items():
+            shutil.rmtree(place, ignore_errors=True)
+            run([sys.executable, "-m", "venv", place])
+            pip = [place / "bin" / "python", "-m", "pip", "install", "--quiet"]
+            run([*pip, *RUNTIMES[release], "maturin>=1.12,<2"])
+        for built, builder in places.items():
+            python = builder / "bin" / "python"
+            application = rust_crate.build_with(builder, PLACE / f"builds-rust-{built}")
+            wheels = builder / "wheels"
+            build = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels]
+            run([python, "-m", "pip", "wheel", *build, ROOT], VIRTUAL_ENV=str(builder))
+            [wheel] = wheels.glob("usmq-*.whl")
+            for used, place in places.items():
+                print(f"  built with {built}, run with {used} …", flush=True)
+                variables = {"LD_LIBRARY_PATH": str(place / "lib"), "USMQ_EMULATE_GPUS": "2"}
+                run([application], **variables)
+                user = place / "bin" / "python"
+                install = ["--quiet", "--no-deps", "--force-reinstall"]
+                run([user, "-m", "pip", "install", *install, wheel])
+                for number, text in enumerate((FIRST_STEPS, SELECTOR, LAYERS)):
+                    file = place / f"program{number}.py"
+                    file.write_text(text, encoding="utf-8")
+                    run([user, file])
+                run([user, "-m", "usmq", "doctor"])
+    finally:
+        for place in [*places.values(), *PLACE.glob("builds-rust-*")]:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def check_slim(wheel: Path) -> None:
@@ -238,14 +295,16 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     about.add_argument("wheel", type=Path, nargs="?")
-    names = [*ENVIRONMENTS, "slim", *rust_crate.CHECKS]
+    names = [*ENVIRONMENTS, "builds", "slim", *rust_crate.CHECKS]
     about.add_argument("--only", nargs="+", choices=names, default=names)
     about.add_argument("--list", action="store_true", help="the names, and what is installed")
     given = about.parse_args()
     if given.list:
         for name, environment in ENVIRONMENTS.items():
             commands = "; ".join(f"pip install {' '.join(names)}" for names in environment.commands)
-            print(f"{name:<12} {commands.replace(WHEEL, 'usmq-*.whl')}")
+            commands = commands.replace(WHEEL, "usmq-*.whl").replace(SOURCE, ".")
+            print(f"{name:<12} {commands}")
+        print(f"{'builds':<12} package and Rust program, built with and run with each runtime")
         print(f"{'slim':<12} the wheel in a new Debian without compilers and headers (needs root)")
         for name, (_, what) in rust_crate.CHECKS.items():
             print(f"{name:<12} {what}")
@@ -267,6 +326,8 @@ def main() -> int:
         try:
             if name in rust_crate.CHECKS:
                 rust_crate.check(name)
+            elif name == "builds":
+                check_builds()
             elif name == "slim":
                 check_slim(wheels[-1].resolve())
             else:

@@ -77,8 +77,8 @@ def no_runtime(place: Path) -> dict[str, str]:
 
 
 def unused_libraries(target: Path) -> list[Path]:
-    """Return the libraries of usmq, except the emulator, which programs open on request."""
-    return [path for path in target.rglob("libusmq*.so") if path.name != "libusmq_emulator.so"]
+    """Return the libraries of usmq, except the layer, which the OpenCL loader opens."""
+    return [path for path in target.rglob("libusmq*.so") if path.name != "libusmq_layers.so"]
 
 
 def check_pages(place: Path) -> None:
@@ -205,6 +205,40 @@ def check_members(place: Path) -> None:
             raise Failed(f"`cargo build -p {member}` compiles {sorted(compiled)} again")
     if shared := unused_libraries(workspace / "target"):
         raise Failed(f"a shared library that no member uses: {shared}")
+
+
+PROGRAM = """fn main() -> usmq::Result<()> {
+    let layers = usmq::layers()?;
+    assert!(layers.waits && layers.emulator, "{layers:?}");
+    let devices = usmq::devices()?;
+    let names: Vec<_> = devices.iter().filter_map(|device| device.filter_string()).collect();
+    assert_eq!(names, ["opencl:gpu:0", "opencl:gpu:1", "opencl:cpu:0"]);
+    for target in names {
+        usmq::with_queue(target, || -> usmq::Result<()> {
+            let x = usmq::Array::from_slice(&[1f32, 2.0, 3.0])?;
+            // SAFETY: it reads and writes elements of x only.
+            unsafe { usmq::Elementwise::new("float *x", "x[i] *= 2") }?.launch((&x,))?;
+            assert_eq!(x.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+"""
+
+
+def build_with(environment: Path, place: Path) -> Path:
+    """Build an application with the runtime of an environment, and return its path.
+
+    It has no run path: LD_LIBRARY_PATH chooses the runtime that it uses.
+    """
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    variables = {"VIRTUAL_ENV": str(environment)}
+    shell(f"cargo new layers; cd layers; cargo add --path {ROOT}", place)
+    (place / "layers" / "src" / "main.rs").write_text(PROGRAM)
+    shell("cargo build", place / "layers", variables)
+    return place / "layers" / "target" / "debug" / "layers"
 
 
 CHECKS: dict[str, tuple[Callable[[Path], None], str]] = {

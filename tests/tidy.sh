@@ -11,7 +11,7 @@ generated=$(ls -td "$target"/debug/build/usmq-*/out/cxxbridge | head -1)
 builtin=$(dirname "$(ls -d "$PWD"/.venv/lib/clang/*/include | tail -1)")
 
 failed=no
-sources=$(ls cpp/*.cc cpp/*/*.cc)
+sources=$(ls cpp/*.cc layers/*.cc layers/*/*.cc)
 for source in $sources; do
     "$tidy" --quiet "$source" -- -std=c++17 -DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING -I "$generated/include" -I "$generated/crate" \
         -isystem .venv/include -resource-dir "$builtin" 2> "$target/tidy.txt" || {
@@ -23,4 +23,4 @@ if [ "$failed" = yes ]; then
     echo "tidy: FAILED: see above" >&2
     exit 1
 fi
-echo "tidy: $(echo "$sources" | wc -w) files of cpp/, no warning of clang-tidy"
+echo "tidy: $(echo "$sources" | wc -w) files of cpp/ and layers/, no warning of clang-tidy"

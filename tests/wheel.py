@@ -28,13 +28,13 @@ CARGO = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 EXTENSION, LIBRARY = "usmq/_core.abi3.so", "usmq/lib/libusmq.so.0"
-LAYERS = ("usmq/lib/libusmq_emulator.so", "usmq/lib/libusmq_waits.so")
+LAYERS = "usmq/lib/libusmq_layers.so"
 # They come from wheels that ours depends on; a copy of one would be a second SYCL runtime.
 RUNTIME = {"libsycl.so.9", "libumf.so.1"}
 MUST_HAVE = {
     EXTENSION,
     LIBRARY,
-    *LAYERS,
+    LAYERS,
     "usmq/__init__.py",
     "usmq/py.typed",
     "usmq/_core.pyi",
@@ -86,8 +86,7 @@ def check(wheel: Path) -> None:
         demand((python, abi) == ("cp311", "abi3"), f"cp311-abi3, not {python}-{abi}")
         for name in (EXTENSION, LIBRARY):
             check_library(Path(archive.extract(name, folder)), name)
-        for name in LAYERS:
-            check_layer(Path(archive.extract(name, folder)), name)
+        check_layers(Path(archive.extract(LAYERS, folder)), LAYERS)
     check_symbols(wheel, platform)
     size = wheel.stat().st_size
     demand(size < LARGEST, f"{wheel.name} has {size / 2**20:.1f} MiB, more than {LARGEST >> 20}")
@@ -102,7 +101,7 @@ def check_contents(names: list[str], info: str) -> None:
         demand(f"{info}/licenses/{licence}" in names, f"no {licence} in it")
     foreign = [name for name in names if not name.startswith(("usmq/", f"{info}/"))]
     foreign += [
-        name for name in names if ".so" in name and name not in (EXTENSION, LIBRARY, *LAYERS)
+        name for name in names if ".so" in name and name not in (EXTENSION, LIBRARY, LAYERS)
     ]
     foreign += [name for name in names if "__pycache__" in name or name.endswith(".rs")]
     demand(not foreign, f"does not belong there: {foreign}")
@@ -189,7 +188,7 @@ def check_library(path: Path, name: str) -> None:
         demand(not any(symbol.startswith("Py") for symbol in asked), f"{name} needs Python")
 
 
-def check_layer(path: Path, name: str) -> None:
+def check_layers(path: Path, name: str) -> None:
     """The OpenCL loader needs these functions; others could hide those of another library."""
     with path.open("rb") as file:
         elf = ELFFile(file)
@@ -201,7 +200,13 @@ def check_layer(path: Path, name: str) -> None:
             for symbol in elf.get_section_by_name(".dynsym").iter_symbols()
             if symbol["st_shndx"] != "SHN_UNDEF" and symbol.name
         }
-    wanted = {"clGetLayerInfo", "clInitLayer", "clInitLayerWithProperties", "usmq_layer_is_active"}
+    wanted = {
+        "clGetLayerInfo",
+        "clInitLayer",
+        "clInitLayerWithProperties",
+        "usmq_layer_gpus",
+        "usmq_layer_parts",
+    }
     demand(exported == wanted, f"{name} exports {sorted(exported)}")
     foreign = {name for name in needed if not name.startswith(("libc.", "libm.", "libstdc++."))}
     foreign -= {"libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}
@@ -245,6 +250,7 @@ def check_sdist(path: Path) -> None:
             "ls-files",
             "src",
             "cpp",
+            "layers",
             "build",
             "derive",
             "python",
@@ -259,7 +265,7 @@ def check_sdist(path: Path) -> None:
     needed = set(tracked.stdout.split())
     demand("src/lib.rs" in needed, "git does not list the sources")
     demand(needed <= names, f"missing: {sorted(needed - names)}")
-    folders = ("src/", "cpp/", "build/", "docs/", "python/usmq/", "examples/")
+    folders = ("src/", "cpp/", "layers/", "build/", "docs/", "python/usmq/", "examples/")
     single = {"Cargo.toml", "Cargo.lock", "PKG-INFO", "README.md", "CHANGELOG.md"} | needed
     foreign = [name for name in names if name not in single and not name.startswith(folders)]
     foreign += [name for name in names if re.search(r"\.so\b|__pycache__|\.pyc$", name)]

@@ -24,7 +24,7 @@ from typing_extensions import Buffer, CapsuleType
 
 from usmq._capture import Graph, capture
 from usmq._cuda import CudaArray
-from usmq._device import Device, Platform, devices, platforms
+from usmq._device import Device, Platform, devices, layers, platforms
 from usmq._interop import (
     Column,
     ColumnView,
@@ -70,8 +70,8 @@ __all__ = [
     "UseQueue", "__version__", "arange", "asarray", "capture", "clear_kernel_cache", "collocate",
     "concatenate", "current_queue", "devices", "dpctl_queue", "elementwise", "empty", "empty_like",
     "examine", "expand_dims", "explain", "fill_frame", "follow", "from_arrow", "from_dlpack",
-    "full", "full_like", "live_allocations", "local", "memory_stats", "observe_pickles", "ones",
-    "ones_like", "pack_in_place", "platform_problems", "platforms", "pointer_info",
+    "full", "full_like", "layers", "live_allocations", "local", "memory_stats", "observe_pickles",
+    "ones", "ones_like", "pack_in_place", "platform_problems", "platforms", "pointer_info",
     "prepare_emulation", "profile", "read", "record_allocations", "reduction", "restore_array",
     "restore_column", "restore_field", "restore_queue", "restore_table", "run_task",
     "runtime_libraries", "set_default_queue", "set_kernel_cache_limit", "set_memory_limit",

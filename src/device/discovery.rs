@@ -46,16 +46,23 @@ enum Passing {
 
 fn registry() -> Result<Arc<Registry>> {
     runtime::ready()?;
+    let mut is_first = false;
     let kept = REGISTRY.get_or_try_init(|| {
         let found = Arc::new(Registry::enumerate().map_err(Passing::Failed)?);
         if found.devices.is_empty() && !found.problems.is_empty() {
             return Err(Passing::Found(found));
         }
         runtime::exit::guard();
+        is_first = true;
         Ok(found)
     });
     match kept {
-        Ok(found) => Ok(found.clone()),
+        Ok(found) => {
+            if is_first {
+                super::layers::warn(&found.devices); // outside of the initialisation: a subscriber may ask for devices
+            }
+            Ok(found.clone())
+        }
         Err(Passing::Found(found)) => Ok(found),
         Err(Passing::Failed(error)) => Err(error),
     }

@@ -6,7 +6,7 @@
 //! out-of-order queue only while no other thread waits. A thread without permission polls its event instead, which takes
 //! no place (docs/upstream.md, "Out-of-order waits").
 //!
-//! An OpenCL layer (cpp/wait_layer) extends the rule to the waits of other libraries. Without it, no thread of usmq waits
+//! An OpenCL layer (layers/waits.cc) extends the rule to the waits of other libraries. Without it, no thread of usmq waits
 //! inside the driver once an out-of-order queue was exchanged with another library.
 
 use super::{Device, DeviceType};

@@ -30,7 +30,6 @@ pub(super) fn findings(system: &System) -> Vec<Finding> {
     found.extend(two_of(system, "libsycl.so", "SYCL runtimes"));
     found.extend(two_of(system, "libur_loader.so", "Unified Runtime loaders"));
     found.extend(loader_elsewhere(system, libsycl));
-    found.extend(built_with_another(system, libsycl));
     found.extend(no_compiler(system, libsycl));
     found
 }
@@ -126,24 +125,6 @@ fn loader_elsewhere(system: &System, libsycl: &Path) -> Option<Finding> {
     ))
 }
 
-/// Newer headers may need symbols that the runtime lacks.
-fn built_with_another(system: &System, libsycl: &Path) -> Option<Finding> {
-    let built = system.built_with?;
-    let running = wheel_version(system, libsycl.parent()?, "intel-sycl-rt")?;
-    let release = |version: &str| -> Option<(u32, u32)> {
-        let mut parts = version.split('.').map(|part| part.parse().ok());
-        Some((parts.next()??, parts.next()??))
-    };
-    let (old, new) = (release(&running)?, release(built)?);
-    (old < new).then(|| {
-        Finding::problem(
-            TOPIC,
-            format!("usmq was built with {built}, and runs with the older {running}: it may miss functions"),
-            format!("pip install 'intel-sycl-rt>={}.{},<2027'", new.0, new.1),
-        )
-    })
-}
-
 fn no_compiler(system: &System, libsycl: &Path) -> Option<Finding> {
     let names = system.names(libsycl.parent()?);
     (!names.iter().any(|name| name.starts_with("libsycl-jit.so"))).then(|| {
@@ -166,6 +147,11 @@ pub(super) fn too_early(devices: usize) -> Option<Finding> {
     let variable = format!("export OCL_ICD_FILENAMES={}", quoted(&driver));
     let first = spelled("`import usmq`", "call `usmq::devices()`");
     Some(finding.fix(format!("{variable}    # or {first} before that library")))
+}
+
+/// The runtime crashes in a process without a current folder.
+pub(super) fn no_folder() -> Option<Finding> {
+    Some(Finding::problem(TOPIC, runtime::folder_fault()?, "cd /    # or to any other existing folder"))
 }
 
 /// The error of [`runtime::ready`], unless it is the conflict of two libraries.
@@ -245,15 +231,6 @@ mod tests {
         assert!(found[0].fix.as_ref().unwrap().contains("remove /opt/lib from"));
         system = system.variable("LD_LIBRARY_PATH", "/opt/lib:/env/lib");
         assert_eq!(problems(&system)[0].fix.as_deref(), Some("export LD_LIBRARY_PATH='/env/lib'"));
-    }
-
-    #[test]
-    fn a_runtime_older_than_the_build_is_a_problem_and_a_newer_one_is_not() {
-        for (built, expected) in [("2026.1.2", 0), ("2026.1.9", 0), ("2026.2.0", 1)] {
-            let mut system = healthy();
-            system.built_with = Some(built);
-            assert_eq!(problems(&system).len(), expected, "built with {built}");
-        }
     }
 
     #[test]

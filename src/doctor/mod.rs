@@ -8,11 +8,11 @@
 mod adapters;
 mod devices;
 mod dlopen;
-mod emulator;
 mod icd;
 mod installation;
 mod intel;
 mod kernels;
+mod layers;
 mod limits;
 mod machine;
 mod nvidia;
@@ -77,7 +77,8 @@ fn report(asker: &Asker) -> Report {
         found.push(forked);
         return Report::new(found, 0);
     }
-    if let Some(fault) = emulator::fault(&system) {
+    let no_folder = installation::no_folder().filter(|_| !asker.is_here());
+    if let Some(fault) = no_folder.or_else(|| layers::fault(&system)) {
         found.push(fault);
         return Report::new(found, 0);
     }
@@ -100,7 +101,7 @@ fn report(asker: &Asker) -> Report {
     found.extend(nvidia::findings(&system, asker, has_cuda_adapter(&system, &probe), cuda_devices));
     found.extend(choices(&system, asker, &probe, chosen.as_ref(), repaired));
     found.extend(settings::findings(&system));
-    found.extend(emulator::findings(&system, &probe));
+    found.extend(layers::findings(&system, &probe));
     if let Some(trial) = trial {
         found.extend(kernels::findings(&system, asker, changes, &trial, fix));
     }
@@ -113,6 +114,25 @@ fn report(asker: &Asker) -> Report {
     }
     found.extend(devices::findings(&system, asker, &probe, &found));
     Report::new(found, probe.count())
+}
+
+/// Why a process that starts now sees no emulated GPU, though it asks for some; for `usmq emulate`. A child process asks
+/// for the devices.
+#[cfg(feature = "python")]
+pub(crate) fn why_no_emulated_gpu() -> Option<String> {
+    use crate::runtime::emulator::{GPUS, NAME};
+    match Asker::new(LIMIT).devices() {
+        Probe::Seen(seen) if seen.devices.iter().any(|device| device.name.starts_with(NAME)) => None,
+        Probe::Seen(seen) => {
+            let told =
+                seen.layer_problems.into_iter().map(|(text, _)| text).find(|text| text.starts_with(GPUS));
+            Some(told.or(seen.error).unwrap_or_else(|| "no emulated GPU is visible".to_owned()))
+        }
+        Probe::Died { how, said } => Some(format!("asking for the devices {}", probe::ended(&how, &said))),
+        Probe::TooLong(limit) => {
+            Some(format!("the drivers do not list their devices within {} s", limit.as_secs_f32()))
+        }
+    }
 }
 
 /// A reason why the whole runtime may fail here, with its fix. A problem is certain; any other state is a

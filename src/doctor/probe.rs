@@ -32,6 +32,10 @@ pub(super) struct Seen {
     pub error: Option<String>,
     /// Libraries that were loaded afterwards.
     pub loaded: BTreeSet<PathBuf>,
+    /// Whether the waits of all libraries are ordered.
+    pub orders_waits: bool,
+    /// Parts of usmq's OpenCL layer that the process needs and does not use, with fixes.
+    pub layer_problems: Vec<(String, String)>,
 }
 
 impl Seen {
@@ -194,7 +198,12 @@ pub(super) fn ended(how: &str, said: &str) -> String {
 fn look() -> Seen {
     let mut seen = Seen::default();
     match device::devices() {
-        Ok(devices) => seen.devices = devices.iter().map(shown).collect(),
+        Ok(devices) => {
+            seen.devices = devices.iter().map(shown).collect();
+            seen.orders_waits = runtime::waits_are_ordered();
+            let problems = device::layer_problems(&devices).into_iter();
+            seen.layer_problems = problems.map(|problem| (problem.text, problem.fix)).collect();
+        }
         Err(error) => seen.error = Some(without_hint(&error.to_string()).to_owned()),
     }
     let problems = device::platform_problems().unwrap_or_default();
@@ -241,6 +250,12 @@ fn encode(seen: &Seen) -> String {
     if let Some(error) = &seen.error {
         record(&["error", error]);
     }
+    if seen.orders_waits {
+        record(&["orders waits"]);
+    }
+    for (problem, fix) in &seen.layer_problems {
+        record(&["layer", problem, fix]);
+    }
     for path in &seen.loaded {
         record(&["loaded", &path.to_string_lossy()]);
     }
@@ -260,6 +275,8 @@ fn decode(text: &str) -> Seen {
             }),
             ["broken", platform, error] => seen.broken.push((platform.to_owned(), error.to_owned())),
             ["error", error] => seen.error = Some(error.to_owned()),
+            ["orders waits"] => seen.orders_waits = true,
+            ["layer", problem, fix] => seen.layer_problems.push((problem.to_owned(), fix.to_owned())),
             ["loaded", path] => {
                 seen.loaded.insert(path.into());
             }
@@ -294,6 +311,8 @@ mod tests {
             broken: vec![("bad one".to_owned(), "error\nof two lines".to_owned())],
             error: Some("none".to_owned()),
             loaded: ["/a/libx.so", "/b c/liby.so"].map(PathBuf::from).into(),
+            orders_waits: true,
+            layer_problems: vec![("off".to_owned(), "unset X".to_owned())],
         };
         assert_eq!(decode(&encode(&seen)), seen);
         assert_eq!(decode(""), Seen::default());

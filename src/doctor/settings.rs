@@ -1,6 +1,6 @@
 //! Checks usmq's variables, memory limits, and the folder of the kernel cache.
 
-use super::emulator;
+use super::layers;
 use super::report::{Finding, Topic};
 use super::system::{System, quoted};
 use crate::device::UsmKind;
@@ -75,7 +75,7 @@ fn hindrance(system: &System, folder: &Path) -> Option<String> {
 }
 
 fn own(system: &System) -> Vec<Finding> {
-    let is_here = |name: &str| name.starts_with("USMQ_") && !emulator::is_own(name);
+    let is_here = |name: &str| name.starts_with("USMQ_") && !layers::is_own(name);
     let of_usmq = system.variables.iter().filter(|(name, _)| is_here(name));
     of_usmq
         .map(|(name, value)| match (name.as_str(), value.as_str()) {

@@ -31,8 +31,6 @@ pub(super) struct System {
     pub emulation: Option<Fault>,
     /// Limits of this process on its memory.
     pub limits: Vec<Limit>,
-    /// Version of the runtime at build time: of its wheel, else of libsycl.
-    pub built_with: Option<&'static str>,
 }
 
 impl System {
@@ -63,7 +61,6 @@ impl System {
             is_root: is_root(),
             emulation: runtime::emulator::fault().ok().flatten(),
             limits: limits_in_force(),
-            built_with: option_env!("USMQ_BUILT_WITH"),
         }
     }
 
@@ -265,7 +262,6 @@ pub(super) mod fake {
                 is_root: false,
                 emulation: None,
                 limits: Vec::new(),
-                built_with: None,
             })
         }
 

@@ -3,6 +3,7 @@
 //!
 //! The compiler inside the SYCL runtime has SYCL's own headers and uses the host's C and C++ headers.
 
+use crate::runtime;
 use std::fs;
 
 /// A missing prerequisite, without which no SYCL C++ kernel compiles.
@@ -56,7 +57,11 @@ pub(crate) fn with_advice(log: String) -> String {
                 "{log}\nthe compiler needs a folder for temporary files: set TMPDIR to a writable one, not {folder}"
             )
         }
-        None => log,
+        // The compiler names its sources relative to the current folder.
+        None => match runtime::folder_fault() {
+            Some(fault) => format!("{log}\n{fault}"),
+            None => log,
+        },
     }
 }
 

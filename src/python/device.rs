@@ -547,14 +547,18 @@ pub(super) fn share_environment(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Check the variables of the emulated GPUs and set those that a program needs to see them; for ``usmq
-/// emulate``.
+/// Check the variables of the emulated GPUs, set those that a program needs to see them, and check that a
+/// child process sees one; for ``usmq emulate``.
 #[pyfunction]
 pub(super) fn prepare_emulation(py: Python<'_>) -> PyResult<()> {
     match emulator::fault()? {
-        Some(Fault::Setting(text)) => Err(PyValueError::new_err(text)),
-        Some(fault) => Err(crate::Error::from(fault).into()),
-        None => share_environment(py),
+        Some(Fault::Setting(text)) => return Err(PyValueError::new_err(text)),
+        Some(fault) => return Err(crate::Error::from(fault).into()),
+        None => share_environment(py)?,
+    }
+    match detach(py, || crate::doctor::why_no_emulated_gpu()) {
+        Some(reason) => Err(crate::Error::runtime_not_found(reason).into()),
+        None => Ok(()),
     }
 }
 

@@ -74,7 +74,7 @@ mod core {
             restore_queue, restore_table,
         },
         placement::{Plan, Step, collocate, explain, follow},
-        platform::{Platform, devices, platform_problems, platforms},
+        platform::{Platform, devices, layers, platform_problems, platforms},
         profile::{Profile, ProfileEvent, profile, watch_calls},
         queue::{PointerInfo, dpctl_queue, pointer_info},
         scope::{QueueManager, UseQueue, current_queue, set_default_queue, use_queue},

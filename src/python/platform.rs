@@ -4,9 +4,11 @@ use super::argument;
 use super::classes::{Context, Device};
 use super::gil::detach;
 use crate::DeviceFilter;
+use crate::device::layer_problems;
 use crate::runtime::emulator;
-use pyo3::exceptions::PyRuntimeWarning;
+use pyo3::exceptions::{PyRuntimeWarning, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::ffi::CString;
 
 /// A SYCL platform: the devices of one driver, with their default context.
@@ -117,7 +119,8 @@ pub(super) fn filter(
 /// Warns
 /// -----
 /// RuntimeWarning
-///     A variable of the emulated GPUs has changed since the first device query, which read it.
+///     A part of usmq's OpenCL layer is off that the process needs (:func:`layers`). A variable of the
+///     emulated GPUs has changed since the first device query, which read it.
 ///
 /// Examples
 /// --------
@@ -137,10 +140,36 @@ pub(super) fn devices(
 ) -> PyResult<Vec<Device>> {
     let filter = filter(aspects, excluded_aspects, backend, device_type);
     let devices = detach(py, || filter.devices())?;
-    if let Some(Ok(text)) = emulator::ignored_change().map(CString::new) {
+    let problems = layer_problems(&crate::devices()?).into_iter().map(|problem| problem.text);
+    for text in problems.chain(emulator::ignored_change()) {
+        let text = CString::new(text).map_err(|_| PyValueError::new_err("a warning contains NUL"))?;
         PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)?;
     }
     Ok(devices.into_iter().map(Device).collect())
+}
+
+/// Return whether each part of usmq's OpenCL layer is in use, as the layer itself reports it.
+///
+/// Queries the devices first. :func:`devices` warns if a part is off that the process needs.
+///
+/// Returns
+/// -------
+/// dict
+///     ``"waits"``: waits of several threads, of any library, cannot lock up the OpenCL driver for
+///     CPUs. ``"emulator"``: the process emulates GPUs (``USMQ_EMULATE_GPUS``).
+///
+/// Examples
+/// --------
+/// >>> import usmq
+/// >>> usmq.layers()["waits"]
+/// True
+#[pyfunction]
+pub(super) fn layers(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let found = detach(py, crate::layers)?;
+    let dict = PyDict::new(py);
+    dict.set_item("waits", found.waits)?;
+    dict.set_item("emulator", found.emulator)?;
+    Ok(dict)
 }
 
 /// Platforms whose devices could not be listed: pairs of name and reason.

@@ -1,6 +1,6 @@
-//! The emulated GPUs: reads the variables of the process, and locates the OpenCL layer that implements them.
+//! The emulated GPUs: reads the variables of the process, and says why the OpenCL layer cannot make them.
 
-use super::loaded_libraries::{drivers_are_loaded, libraries};
+use super::loaded_libraries::drivers_are_loaded;
 use super::opencl_layers;
 use crate::error::{During, Error, Result, spelled};
 use crate::ffi;
@@ -14,11 +14,9 @@ pub(crate) const OTHERS: [&str; 3] =
     ["USMQ_EMULATE_GPU_MEMORY", "USMQ_EMULATE_SYSTEM_USM", "USMQ_EMULATE_FAULTS"];
 /// All variables of [`values`].
 const NAMES: [&str; 4] = [GPUS, OTHERS[0], OTHERS[1], OTHERS[2]];
-/// The path of the layer, for applications that do not install it beside themselves.
-pub(crate) const LIBRARY_VARIABLE: &str = "USMQ_EMULATOR_LIBRARY";
 
-/// The name of the layer; see build/layers.rs.
-const LIBRARY: &str = "libusmq_emulator.so";
+/// The prefix of the names of emulated GPUs, which the layer sets.
+pub(crate) const NAME: &str = "Emulated GPU ";
 
 /// The values of [`NAMES`] at the first device query.
 static AT_START: OnceCell<[Option<String>; NAMES.len()]> = OnceCell::new();
@@ -28,7 +26,7 @@ static AT_START: OnceCell<[Option<String>; NAMES.len()]> = OnceCell::new();
 pub(crate) enum Fault {
     /// A variable has an invalid value.
     Setting(String),
-    /// The layer is not at its expected path.
+    /// The library of the layer cannot be listed.
     NoLibrary(String),
     /// The OpenCL loader has read its variables already.
     TooLate {
@@ -47,7 +45,7 @@ impl From<Fault> for Error {
 }
 
 /// The requested number of GPUs, as the user wrote it.
-fn asked_for() -> Option<String> {
+pub(crate) fn asked_for() -> Option<String> {
     value_of(GPUS)
 }
 
@@ -63,6 +61,11 @@ fn values() -> [Option<String>; NAMES.len()] {
 /// Records the variables that the first device query, which follows, reads.
 pub(super) fn start() {
     AT_START.get_or_init(values);
+}
+
+/// The number of GPUs that was requested at the first device query.
+pub(crate) fn at_start() -> Option<&'static str> {
+    AT_START.get()?[0].as_deref()
 }
 
 /// The variable that has changed since the first device query, while GPUs are requested. Not an error: a program may set
@@ -95,13 +98,15 @@ pub(crate) fn fault() -> Result<Option<Fault>> {
     if let Some(wrong) = wrong_setting()? {
         return Ok(Some(Fault::Setting(wrong)));
     }
-    if let Err(missing) = layer() {
-        return Ok(Some(missing));
+    if let Err(reason) = opencl_layers::find() {
+        return Ok(Some(Fault::NoLibrary(format!(
+            "the emulated GPUs need the OpenCL layer of usmq: {reason}"
+        ))));
     }
-    let too_late = drivers_are_loaded() && libraries(LIBRARY).is_empty();
+    let too_late = drivers_are_loaded() && !opencl_layers::layers().emulator;
     let layers = || {
         let set = || std::env::var_os(opencl_layers::VARIABLE);
-        opencl_layers::value(missing_layer()).or_else(set).unwrap_or_default().into()
+        opencl_layers::value(true).or_else(set).unwrap_or_default().into()
     };
     Ok(too_late.then(|| Fault::TooLate { text: too_late_text(), layers: layers() }))
 }
@@ -112,39 +117,6 @@ fn too_late_text() -> String {
          set it before the process starts, or before the first device query{}",
         spelled(" of any library", "")
     )
-}
-
-/// The layer, if GPUs are requested and OPENCL_LAYERS does not list it yet.
-pub(super) fn missing_layer() -> Option<PathBuf> {
-    asked_for()?;
-    layer().ok()?
-}
-
-/// The layer that OPENCL_LAYERS lacks; `None` if it lists one, as set by a parent process.
-fn layer() -> Result<Option<PathBuf>, Fault> {
-    if opencl_layers::is_listed(LIBRARY) {
-        return Ok(None);
-    }
-    find().map(Some)
-}
-
-fn find() -> Result<PathBuf, Fault> {
-    if let Some(named) = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from) {
-        let fault = || {
-            Fault::NoLibrary(format!("{LIBRARY_VARIABLE} names {}, which does not exist", named.display()))
-        };
-        return named.canonicalize().map_err(|_| fault());
-    }
-    opencl_layers::find(LIBRARY).map_err(|own| {
-        let place = own.map_or_else(|| "this program".to_owned(), |folder| folder.display().to_string());
-        Fault::NoLibrary(format!(
-            "the emulated GPUs need {LIBRARY}, which is not in {place}; {}",
-            spelled(
-                "reinstall usmq, or set USMQ_EMULATOR_LIBRARY to the path of the library",
-                "put it beside the program, or set USMQ_EMULATOR_LIBRARY to its path (build scripts find it in DEP_USMQ_EMULATOR)"
-            )
-        ))
-    })
 }
 
 #[cfg(test)]

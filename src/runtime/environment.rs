@@ -5,6 +5,7 @@ use super::cache_dir::{Who, fault, make_private};
 use super::emulator;
 use super::loaded_libraries::{drivers_are_loaded, runtime_folder};
 use super::opencl_layers;
+use crate::error::spelled;
 use once_cell::sync::OnceCell;
 use std::path::{Path, PathBuf};
 
@@ -34,13 +35,13 @@ pub(crate) fn without_own_term(selector: &str) -> &str {
     selector.strip_suffix(NO_DEVICE).unwrap_or(selector)
 }
 
-/// Makes the pip-installed CPU device and the requested emulated GPUs visible, and lists the layer for waits. Python
+/// Makes the pip-installed CPU device visible, and lists usmq's OpenCL layer. Python
 /// calls it at import, since another library may query devices before usmq does. Loads nothing. Returns the driver and
 /// layers that it set, for copies of the environment.
 pub(crate) fn name_driver() -> Vec<Setting> {
     load_an_adapter();
     // On each call: the variable may be set between the import and the first device query.
-    let layers = opencl_layers::value(emulator::missing_layer());
+    let layers = opencl_layers::value(emulator::asked_for().is_some());
     let layers = layers.map(|layers| (opencl_layers::VARIABLE, PathBuf::from(layers)));
     layers.iter().for_each(|(name, value)| set(name, value));
     static DONE: OnceCell<()> = OnceCell::new();
@@ -101,6 +102,11 @@ pub(super) fn prepare() {
          `chmod 700` it, or set SYCL_CACHE_DIR to another folder",
         folder.display()
     );
+    warn(&text);
+}
+
+/// Reports a problem that is no error: to subscribers of `tracing`, and on standard error.
+pub(crate) fn warn(text: &str) {
     tracing::warn!(target: "usmq", "{text}");
     eprintln!("usmq: {text}");
 }
@@ -161,6 +167,17 @@ fn plan() -> Vec<Setting> {
         }
     }
     settings
+}
+
+/// Why this process has no current folder. The runtime's loader ends the process without one, and the runtime's compiler
+/// cannot read its sources.
+pub(crate) fn folder_fault() -> Option<String> {
+    let error = std::env::current_dir().err()?;
+    Some(format!(
+        "the SYCL runtime needs the current folder of the process, which was deleted or cannot be named ({error}); \
+         change to an existing folder, as by `{}`",
+        spelled("os.chdir(\"/\")", "std::env::set_current_dir(\"/\")")
+    ))
 }
 
 fn is_set(name: &str) -> bool {

@@ -14,19 +14,22 @@ mod fork_mutex;
 mod interned;
 pub(crate) mod interrupt;
 mod loaded_libraries;
-mod opencl_layers;
+pub(crate) mod opencl_layers;
 pub(crate) mod python_lock;
 mod retry;
 
 pub(crate) use cache_dir::{Who, fault, make_private};
 #[cfg(feature = "python")]
 pub(crate) use environment::name_driver;
-pub(crate) use environment::{Setting, TOO_EARLY, asked_too_early, kernel_cache, settings, without_own_term};
+pub(crate) use environment::{
+    Setting, TOO_EARLY, asked_too_early, folder_fault, kernel_cache, settings, warn, without_own_term,
+};
 pub(crate) use exit::{CountedWait, Pending, ensure_usable, not_forked};
 pub(crate) use fork_mutex::ForkMutex;
 pub(crate) use interned::{AnyInterned, Interned, Interner};
 pub use interrupt::with_interrupt;
 pub(crate) use loaded_libraries::{drivers_are_loaded, libraries};
+pub use opencl_layers::Layers;
 pub(crate) use opencl_layers::waits_are_ordered;
 pub(crate) use python_lock::without_python_lock;
 pub(crate) use retry::{Patience, retry};
@@ -45,6 +48,9 @@ pub(crate) fn ready() -> Result<()> {
     ensure_usable()?;
     STARTED.get_or_try_init(|| -> Result<()> {
         loaded_libraries::refuse_two_runtimes()?;
+        if let Some(fault) = environment::folder_fault() {
+            return Err(Error::runtime_not_found(fault));
+        }
         if let Some(fault) = emulator::fault()? {
             return Err(fault.into());
         }

@@ -39,9 +39,9 @@ def test_a_wrong_setting_of_emulated_gpus(
 
 
 def test_a_missing_emulator_library(doctor: Callable[..., Checked]) -> None:
-    found = doctor(USMQ_EMULATE_GPUS="1", USMQ_EMULATOR_LIBRARY="/nonexistent/emulator.so")
-    fix = found.problem("USMQ_EMULATOR_LIBRARY names /nonexistent/emulator.so", topic="settings")
-    assert fix == "unset USMQ_EMULATOR_LIBRARY"
+    found = doctor(USMQ_EMULATE_GPUS="1", USMQ_LAYERS_LIBRARY="/nonexistent/emulator.so")
+    fix = found.problem("USMQ_LAYERS_LIBRARY names /nonexistent/emulator.so", topic="settings")
+    assert fix == "unset USMQ_LAYERS_LIBRARY"
     found.applied(fix)
 
 
@@ -49,9 +49,9 @@ def test_an_installation_without_the_emulator(
     doctor: Callable[..., Checked], fresh: Callable[..., Environment]
 ) -> None:
     environment = fresh()
-    (environment.site / "usmq" / "lib" / "libusmq_emulator.so").unlink()
+    (environment.site / "usmq" / "lib" / "libusmq_layers.so").unlink()
     found = doctor(environment=environment, USMQ_EMULATE_GPUS="1")
-    fix = found.problem("the emulated GPUs need libusmq_emulator.so", topic="settings")
+    fix = found.problem("the emulated GPUs need", "libusmq_layers.so is not in", topic="settings")
     found.applied(fix)
 
 

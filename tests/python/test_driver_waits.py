@@ -110,8 +110,8 @@ def test_threads_wait_beside_host_tasks_of_dpctl_without_an_exchange(run_python:
 # The layer as a loader leaves it that has opened and then refused it.
 REFUSED = """
 import ctypes, usmq, pathlib
-REFUSED = ctypes.CDLL(str(next(pathlib.Path(usmq.__file__).parent.rglob("libusmq_waits.so"))))
-assert not REFUSED.usmq_layer_is_active()
+REFUSED = ctypes.CDLL(str(next(pathlib.Path(usmq.__file__).parent.rglob("libusmq_layers.so"))))
+assert not REFUSED.usmq_layer_parts()
 """
 
 
@@ -142,16 +142,16 @@ def test_an_import_of_usmq_keeps_two_threads_of_dpctl_from_locking_up(run_python
 
 LISTED = """
 import os, usmq
-print(os.environ.get("OPENCL_LAYERS", ""), usmq.devices()[0].backend)
-print(sum("libusmq_waits" in line for line in open("/proc/self/maps")))
+print(os.environ.get("OPENCL_LAYERS", ""), usmq.devices()[0].backend, usmq.layers()["waits"])
+print(sum("libusmq_layers" in line for line in open("/proc/self/maps")))
 """
 
 
 @pytest.mark.parametrize(
     ("before", "listed"),
     [
-        (None, ["libusmq_waits.so"]),
-        ("/nonexistent/other.so", ["libusmq_waits.so", "other.so"]),
+        (None, ["libusmq_layers.so"]),
+        ("/nonexistent/other.so", ["libusmq_layers.so", "other.so"]),
     ],
 )
 def test_the_layer_stands_before_the_layers_of_the_user(
@@ -161,6 +161,7 @@ def test_the_layer_stands_before_the_layers_of_the_user(
         LISTED, OPENCL_LAYERS=before, USMQ_EMULATE_GPUS=None
     ).stdout.splitlines()
     assert [Path(layer).name for layer in layers.split()[0].split(":")] == listed
+    assert layers.endswith(" True")
     assert int(mapped) > 0
 
 
@@ -168,6 +169,7 @@ def test_a_variable_omits_the_layer(run_python: Run) -> None:
     lines = run_python(LISTED, OPENCL_LAYERS=None, USMQ_EMULATE_GPUS=None, USMQ_WAIT_LAYER="0")
     layers, mapped = lines.stdout.splitlines()
     assert "usmq" not in layers
+    assert layers.endswith(" False")
     assert mapped == "0"
 
 

@@ -102,11 +102,37 @@ def test_a_file_that_is_not_executable_is_a_one_line_error() -> None:
 
 
 def test_without_the_layer_it_lists_the_searched_folders() -> None:
-    done = emulate("--", "true", USMQ_EMULATOR_LIBRARY="/nonexistent.so")
+    done = emulate("--", "true", USMQ_LAYERS_LIBRARY="/nonexistent.so")
     assert done.returncode == 1
     assert done.stderr == (
-        "usmq emulate: USMQ_EMULATOR_LIBRARY names /nonexistent.so, which does not exist\n"
+        "usmq emulate: the emulated GPUs need the OpenCL layer of usmq: "
+        "USMQ_LAYERS_LIBRARY names /nonexistent.so, which does not exist\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        (
+            {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu"},
+            'ONEAPI_DEVICE_SELECTOR="opencl:cpu" hides them',
+        ),
+        ({"USMQ_LAYERS_LIBRARY": "libc"}, "has not taken"),
+        ({"OCL_ICD_FILENAMES": "/nonexistent.so"}, ""),
+    ],
+)
+def test_it_ends_with_an_error_if_no_emulated_gpu_appears(
+    variables: dict[str, str], reason: str
+) -> None:
+    if variables.get("USMQ_LAYERS_LIBRARY") == "libc":  # a library that no loader takes as a layer
+        with open("/proc/self/maps") as maps:
+            libc = next(line.split()[-1] for line in maps if "/libc." in line or "/libc-" in line)
+        variables = {"USMQ_LAYERS_LIBRARY": libc}
+    done = emulate("--", "echo", "runs", **variables)
+    assert (done.returncode, done.stdout) == (1, ""), done
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("usmq emulate: ")
+    assert reason in last
 
 
 def test_the_help_lists_it() -> None:

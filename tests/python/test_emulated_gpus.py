@@ -173,16 +173,45 @@ print(subprocess.check_output([sys.executable, "-c",
         OPENCL_LAYERS="/nonexistent/other.so",
     )
     assert layers == again
-    assert ":/nonexistent/other.so:" in layers
-    assert layers.count("libusmq_emulator.so") == 1
+    assert layers.endswith("/libusmq_layers.so:/nonexistent/other.so")
+    assert layers.count("usmq") == 2, "the folder of the package and the file"
 
 
-def test_without_the_variable_the_layer_changes_nothing() -> None:
-    code = "import os, usmq; print(os.environ.get('OPENCL_LAYERS')); print(usmq.devices())"
-    plain = result(code, "")
-    assert "emulator" not in plain[0]
-    [layer] = result("import os, usmq; print(os.environ['OPENCL_LAYERS'])")
-    assert result(code, "", OPENCL_LAYERS=layer) == [layer, plain[1]]
+def test_without_the_variable_no_gpu_is_emulated() -> None:
+    code = "import usmq; print(usmq.layers()); print([d.filter_string for d in usmq.devices()])"
+    states = "{'waits': True, 'emulator': False}"
+    assert result(code, "") == [states, "['opencl:cpu:0']"]
+
+
+@pytest.mark.parametrize("first", ["import dpctl; dpctl.get_devices()", "usmq.devices()"])
+@pytest.mark.parametrize("others", ["", "/nonexistent/other.so"])
+def test_children_of_a_process_that_has_used_devices_have_both_parts(
+    first: str, others: str
+) -> None:
+    """By subprocess, by fork and exec, and by exec; they do not inherit Python's os.environ."""
+    child = "import usmq; print(usmq.layers(), len(usmq.devices()))"
+    variables = {"OPENCL_LAYERS": others} if others else {}
+    lines = result(
+        f"""
+import os, subprocess, sys, usmq
+{first}
+command = [sys.executable, "-c", {child!r}]
+print(subprocess.check_output(command, text=True), end="", flush=True)
+if os.fork() == 0:
+    os.execv(command[0], command)
+os.wait()
+os.execv(command[0], command)
+""",
+        **variables,
+    )
+    assert lines == ["{'waits': True, 'emulator': True} 3"] * 3
+
+
+def test_children_have_both_parts_when_only_the_parent_of_a_peer_imports_usmq() -> None:
+    peer = "import dpctl; print(len(dpctl.get_devices()))"
+    code = "import os, subprocess, sys, usmq, dpctl\ndpctl.get_devices()\n"
+    code += f"print(subprocess.check_output([sys.executable, '-c', {peer!r}], text=True), end='')"
+    assert result(code) == ["3"]
 
 
 def test_an_earlier_query_of_another_library_is_named_as_the_cause() -> None:

@@ -1,4 +1,4 @@
-// Shared by the OpenCL layers: the functions below a layer, and the answers to queries.
+// Shared by the parts of the layer: their entry points, the check of a table, and the answers to queries.
 #pragma once
 
 #define CL_TARGET_OPENCL_VERSION 300
@@ -18,12 +18,15 @@
 
 namespace usmq::layer {
 
-// Each layer defines its name, and writes its own functions over those that it replaces.
-extern const char *const name;
-void replace_functions(cl_icd_dispatch &table);
+// Whether a table has these functions. Loaders differ in the number of functions that they pass.
+template <auto... Entries> bool has(const cl_icd_dispatch &table) { return ((table.*Entries != nullptr) && ...); }
 
-// The functions of the layer or driver below this one; set before any other function of the layer is called.
-extern const cl_icd_dispatch &next;
+// Replaces a function, if the table has it.
+template <auto Entry, typename Function> void replace(cl_icd_dispatch &table, Function *by) {
+  if (has<Entry>(table)) {
+    table.*Entry = by;
+  }
+}
 
 // Answers a query like OpenCL's clGet…Info functions.
 inline cl_int answer(const void *value, std::size_t size, std::size_t room, void *to, std::size_t *size_ret) {
@@ -47,3 +50,15 @@ template <typename Value> cl_int answer(const Value &value, std::size_t room, vo
 }
 
 } // namespace usmq::layer
+
+// Each part keeps the functions below it, and writes its own over those that it replaces. It returns false, and changes
+// nothing, if the process did not ask for it, or if the table lacks a function that the part calls.
+namespace usmq::waits {
+bool replace_functions(cl_icd_dispatch &table);
+}
+
+namespace usmq::emulator {
+bool replace_functions(cl_icd_dispatch &table);
+// The number of GPUs that the emulator has made; 0 before the first device query.
+unsigned gpus() noexcept;
+} // namespace usmq::emulator

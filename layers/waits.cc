@@ -1,27 +1,32 @@
-// An OpenCL layer that keeps waits of several threads, of any library, from locking up the CPU driver.
+// The part of the layer that keeps waits of several threads, of any library, from locking up the CPU driver.
 //
 // The driver executes commands in its workers and in the threads that wait, at most one of them per core. A thread that
 // waits when all places are taken leaves its wait to one of the others. If that thread has begun a command of the same
-// out-of-order queue and waits for its parts, it now waits for itself. So this layer lets a thread wait for an
+// out-of-order queue and waits for its parts, it now waits for itself. So this part lets a thread wait for an
 // out-of-order queue of a CPU only while no other thread waits. Meanwhile the others query the state of their events.
 //
 // An out-of-order queue that is released right after a query has found its last command complete stops later queues. So
-// the layer releases such queues later.
-#include "../opencl_layer/layer.h"
+// it releases such queues later.
+#include "layer.h"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <ctime>
 #include <deque>
 #include <mutex>
 #include <sched.h>
 #include <utility>
 
-using usmq::layer::next;
+namespace usmq::waits {
 
 namespace {
+
+// The functions of the driver. A copy: loaders of 2026.2 free theirs during process exit, and the runtime may still
+// call. Constant after the first table.
+cl_icd_dispatch next;
 
 // Waits of one thread are for nothing that the rule concerns, for in-order queues of CPUs, or also for others.
 enum class Kind : std::uint8_t { Free, InOrder, OutOfOrder };
@@ -231,14 +236,31 @@ cl_int CL_API_CALL release_queue(cl_command_queue queue) {
   return next.clReleaseCommandQueue(queue);
 }
 
+// With USMQ_WAIT_LAYER=0 the process does not ask for this part.
+bool is_wanted() {
+  const char *value = std::getenv("USMQ_WAIT_LAYER"); // NOLINT(concurrency-mt-unsafe): before the runtime has threads
+  return value == nullptr || std::strcmp(value, "0") != 0;
+}
+
 } // namespace
 
-const char *const usmq::layer::name = "usmq waits";
-
-void usmq::layer::replace_functions(cl_icd_dispatch &table) {
-  table.clWaitForEvents = wait_for_events;
-  table.clFinish = finish;
-  table.clCreateCommandQueue = create_queue;
-  table.clCreateCommandQueueWithProperties = create_queue_with;
-  table.clReleaseCommandQueue = release_queue;
+bool replace_functions(cl_icd_dispatch &table) {
+  using T = cl_icd_dispatch;
+  const bool fits =
+      layer::has<&T::clGetDeviceInfo, &T::clGetCommandQueueInfo, &T::clGetEventInfo, &T::clWaitForEvents, &T::clFinish,
+                 &T::clFlush, &T::clEnqueueMarkerWithWaitList, &T::clReleaseEvent, &T::clReleaseCommandQueue>(table);
+  if (!fits || !is_wanted()) {
+    return false;
+  }
+  // A second loader in the process opens the layer again.
+  static const bool first = (next = table, true);
+  static_cast<void>(first);
+  layer::replace<&T::clWaitForEvents>(table, wait_for_events);
+  layer::replace<&T::clFinish>(table, finish);
+  layer::replace<&T::clCreateCommandQueue>(table, create_queue);
+  layer::replace<&T::clCreateCommandQueueWithProperties>(table, create_queue_with);
+  layer::replace<&T::clReleaseCommandQueue>(table, release_queue);
+  return true;
 }
+
+} // namespace usmq::waits

@@ -78,7 +78,7 @@ struct Command<Entry, Counted, cl_int(CL_API_CALL *)(cl_command_queue, Parameter
 
 template <auto Entry, Counts Counted = Counts::yes> void replace(cl_icd_dispatch &table) {
   using Function = std::remove_reference_t<decltype(table.*Entry)>;
-  table.*Entry = &Command<Entry, Counted, Function>::call;
+  layer::replace<Entry>(table, Command<Entry, Counted, Function>::call);
 }
 
 // Enqueues a command if the queue's device may use the pointers.
@@ -169,10 +169,10 @@ cl_int enqueue_by(cl_command_queue queue, const Order &order, Counts counts, Blo
 }
 
 void replace_commands(cl_icd_dispatch &table) {
-  table.clEnqueueNDRangeKernel = enqueue_kernel;
-  table.clEnqueueSVMMemcpy = enqueue_svm_copy;
-  table.clEnqueueSVMMemFill = enqueue_svm_fill;
-  table.clEnqueueNativeKernel = enqueue_native;
+  layer::replace<&cl_icd_dispatch::clEnqueueNDRangeKernel>(table, enqueue_kernel);
+  layer::replace<&cl_icd_dispatch::clEnqueueSVMMemcpy>(table, enqueue_svm_copy);
+  layer::replace<&cl_icd_dispatch::clEnqueueSVMMemFill>(table, enqueue_svm_fill);
+  layer::replace<&cl_icd_dispatch::clEnqueueNativeKernel>(table, enqueue_native);
   replace<&cl_icd_dispatch::clEnqueueReadBuffer>(table);
   replace<&cl_icd_dispatch::clEnqueueWriteBuffer>(table);
   replace<&cl_icd_dispatch::clEnqueueCopyBuffer>(table);

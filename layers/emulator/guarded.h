@@ -1,14 +1,16 @@
 // Shared by all parts of the emulator: the guard against exceptions, and its messages.
 #pragma once
 
-#include "../opencl_layer/layer.h"
+#include "../layer.h"
 
 #include <string>
 
 namespace usmq::emulator {
 
 using layer::answer;
-using layer::next;
+
+// The functions of the waits or of the driver; set before any other function of the emulator is called.
+extern const cl_icd_dispatch &next;
 
 // Catches exceptions at C entry points: one that left the layer would terminate the process.
 template <typename Body> cl_int guarded(Body body) noexcept {

@@ -30,6 +30,9 @@ struct Emulation {
   std::vector<Root> roots;
 };
 
+// Whether the process asks for emulated GPUs, with valid settings.
+bool is_wanted();
+
 // The emulation of this process; null until a platform is queried for its devices, and if nothing is emulated. Lives
 // until the process ends, since drivers call back during process exit.
 const Emulation *emulation() noexcept;

@@ -116,18 +116,23 @@ Emulation *make(const Settings &settings) {
   return emulation;
 }
 
+// The settings of the process, read once.
+const Settings &settings() {
+  static const auto *instance = [] { // never destroyed: see emulation()
+    auto *read_once = new Settings;
+    const std::string wrong = read(variables_of_process(), *read_once);
+    if (!wrong.empty()) {
+      say(wrong + "; no GPU is emulated");
+    }
+    return read_once;
+  }();
+  return *instance;
+}
+
 // Finds the platform and creates the GPUs at the first device query: before that, drivers may not be loaded.
 void prepare() {
   static std::once_flag once;
-  std::call_once(once, [] {
-    Settings settings;
-    const std::string wrong = read(variables_of_process(), settings);
-    if (!wrong.empty()) {
-      say(wrong + "; no GPU is emulated");
-    } else if (settings.gpus != 0) {
-      current.store(make(settings));
-    }
-  });
+  std::call_once(once, [] { current.store(make(settings())); });
 }
 
 const Root *gpu_root(cl_device_id device) {
@@ -169,6 +174,13 @@ cl_int uuid(const Root &root, std::size_t room, void *to, std::size_t *size) {
 }
 
 } // namespace
+
+bool is_wanted() { return settings().gpus != 0; }
+
+unsigned gpus() noexcept {
+  const Emulation *known = emulation();
+  return known != nullptr ? known->settings.gpus : 0;
+}
 
 const Emulation *emulation() noexcept { return current.load(std::memory_order_acquire); }
 

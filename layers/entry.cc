@@ -1,33 +1,30 @@
-// The entry points of a layer, which the OpenCL loader calls.
+// The entry points of the layer, which the OpenCL loader and usmq call.
 #include "layer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-namespace usmq::layer {
-
 namespace {
 
-// A copy: loaders of 2026.2 free theirs during process exit, and the runtime may still call.
-cl_icd_dispatch below;
+constexpr char name[] = "usmq";
 
-std::atomic<bool> active{false};
+// The parts that a loader uses, as bits; src/runtime/opencl_layers.rs reads them.
+constexpr unsigned waits_part = 1;
+constexpr unsigned emulator_part = 2;
+std::atomic<unsigned> parts{0};
 
 } // namespace
 
-const cl_icd_dispatch &next = below;
-
-} // namespace usmq::layer
-
 EXPORTED cl_int CL_API_CALL clGetLayerInfo(cl_layer_info info, std::size_t room, void *to, std::size_t *size) {
-  using namespace usmq::layer;
+  using usmq::layer::answer;
   switch (info) {
   case CL_LAYER_API_VERSION:
     return answer<cl_layer_api_version>(CL_LAYER_API_VERSION_100, room, to, size);
   case CL_LAYER_NAME:
-    return answer(name, std::strlen(name) + 1, room, to, size);
+    return answer(name, sizeof name, room, to, size);
   default:
     return CL_INVALID_VALUE;
   }
@@ -35,22 +32,27 @@ EXPORTED cl_int CL_API_CALL clGetLayerInfo(cl_layer_info info, std::size_t room,
 
 EXPORTED cl_int CL_API_CALL clInitLayer(cl_uint count, const cl_icd_dispatch *target, cl_uint *own_count,
                                         const cl_icd_dispatch **own) {
-  using namespace usmq::layer;
   constexpr cl_uint entries = sizeof(cl_icd_dispatch) / sizeof(void *);
-  if (target == nullptr || own_count == nullptr || own == nullptr || count < entries) {
+  if (target == nullptr || own_count == nullptr || own == nullptr) {
     return CL_INVALID_VALUE;
   }
-  // A second loader in the process opens the layer again.
-  static const bool first = (below = *target, true);
-  static_cast<void>(first);
-  auto *table = new (std::nothrow) cl_icd_dispatch(*target); // the loader keeps it
+  auto *table = new (std::nothrow) cl_icd_dispatch{}; // the loader keeps it
   if (table == nullptr) {
     return CL_OUT_OF_HOST_MEMORY;
   }
-  replace_functions(*table);
+  // The headers of the loader may have more functions than those of this build, or fewer. A loader takes its own
+  // functions for null and for those past the end.
+  std::memcpy(static_cast<void *>(table), target, std::min(count, entries) * sizeof(void *));
+  // The emulator calls the waits, which see the devices of the driver.
+  const unsigned found = (usmq::waits::replace_functions(*table) ? waits_part : 0) |
+                         (usmq::emulator::replace_functions(*table) ? emulator_part : 0);
+  if (found == 0) {
+    delete table;
+    return CL_INVALID_VALUE;
+  }
+  parts.fetch_or(found);
   *own_count = entries;
   *own = table;
-  active.store(true);
   return CL_SUCCESS;
 }
 
@@ -62,5 +64,8 @@ EXPORTED cl_int CL_API_CALL clInitLayerWithProperties(cl_uint count, const cl_ic
   return clInitLayer(count, target, own_count, own);
 }
 
-// Whether a loader uses this layer. One that refuses it may leave it mapped.
-EXPORTED bool usmq_layer_is_active() { return usmq::layer::active.load(); }
+// The parts that a loader uses. A loader that refuses the layer may leave it mapped.
+EXPORTED unsigned usmq_layer_parts() { return parts.load(); }
+
+// The number of emulated GPUs.
+EXPORTED unsigned usmq_layer_gpus() { return usmq::emulator::gpus(); }

@@ -1,18 +1,16 @@
-//! Checks the settings of emulated GPUs, and reports that they are not real hardware.
+//! Checks usmq's OpenCL layer: whether waits are ordered, and whether requested emulated GPUs are visible.
 
 use super::probe::Probe;
 use super::report::{Finding, Topic, counted};
 use super::system::{System, quoted};
-use crate::runtime::emulator::{Fault, GPUS, LIBRARY_VARIABLE, OTHERS};
+use crate::runtime::emulator::{Fault, GPUS, NAME, OTHERS};
+use crate::runtime::opencl_layers::{LIBRARY_VARIABLE, WAITS_VARIABLE};
 
 const TOPIC: Topic = Topic::Settings;
 
-/// The prefix of device names set by the layer.
-const NAME: &str = "Emulated GPU ";
-
 /// The variables that this file reports.
 pub(super) fn is_own(variable: &str) -> bool {
-    variable == GPUS || variable == LIBRARY_VARIABLE || OTHERS.contains(&variable)
+    [GPUS, LIBRARY_VARIABLE, WAITS_VARIABLE].contains(&variable) || OTHERS.contains(&variable)
 }
 
 /// The reason why usmq refuses all devices: the requested emulated GPUs are not available.
@@ -37,6 +35,29 @@ pub(super) fn fault(system: &System) -> Option<Finding> {
 }
 
 pub(super) fn findings(system: &System, probe: &Probe) -> Vec<Finding> {
+    let mut found = waits(system, probe);
+    if let Some(seen) = probe.seen() {
+        found.extend(seen.layer_problems.iter().map(|(problem, fix)| Finding::problem(TOPIC, problem, fix)));
+    }
+    found.extend(emulated(system, probe));
+    found
+}
+
+fn waits(system: &System, probe: &Probe) -> Vec<Finding> {
+    if let Some(value) = system.variable(WAITS_VARIABLE) {
+        let effect = if value == "0" {
+            "waits of several threads, also of other libraries, can lock up the OpenCL driver for CPUs"
+        } else {
+            "no effect; only 0 has one"
+        };
+        return vec![Finding::note(TOPIC, format!("{WAITS_VARIABLE}={value}: {effect}"))];
+    }
+    let text = "waits of several threads are ordered, so that they cannot lock up the OpenCL driver for CPUs";
+    let ordered = probe.seen().is_some_and(|seen| seen.orders_waits);
+    ordered.then(|| Finding::ok(TOPIC, text)).into_iter().collect()
+}
+
+fn emulated(system: &System, probe: &Probe) -> Vec<Finding> {
     let others = OTHERS.iter().filter_map(|name| Some((name, system.variable(name)?)));
     let Some(gpus) = system.variable(GPUS).filter(|value| !value.is_empty()) else {
         return others
@@ -49,13 +70,17 @@ pub(super) fn findings(system: &System, probe: &Probe) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(seen) = probe.seen() {
         let visible = seen.devices.iter().filter(|device| device.name.starts_with(NAME)).count();
-        found.push(Finding::ok(
-            TOPIC,
-            format!(
+        if visible > 0 {
+            let text = format!(
                 "{} ({GPUS}={gpus}): parts of the CPU device, not real hardware",
                 counted(visible, "emulated GPU")
-            ),
-        ));
+            );
+            found.push(Finding::ok(TOPIC, text));
+        } else if seen.layer_problems.is_empty() {
+            // The query failed, or it ran before the variable was set.
+            let text = format!("{GPUS}={gpus}, but no emulated GPU is visible");
+            found.push(Finding::problem(TOPIC, text, format!("unset {GPUS}")));
+        }
     }
     found.extend(others.map(|(name, value)| Finding::ok(TOPIC, format!("{name}={value}"))));
     found
@@ -90,6 +115,36 @@ mod tests {
     }
 
     #[test]
+    fn requested_gpus_that_are_not_visible_are_a_problem() {
+        let system = FakeSystem::new().variable(GPUS, "2");
+        let told = ("the layer is off".to_owned(), "unset X".to_owned());
+        let with_reason = Probe::Seen(Seen { layer_problems: vec![told], ..Seen::default() });
+        for (probe, what, fix) in [
+            (
+                seen(&["a CPU"]),
+                "USMQ_EMULATE_GPUS=2, but no emulated GPU is visible",
+                "unset USMQ_EMULATE_GPUS",
+            ),
+            (with_reason, "the layer is off", "unset X"),
+        ] {
+            let found = findings(&system, &probe);
+            let [one] = &found[..] else { panic!("{found:?}") };
+            assert_eq!((one.state, &one.what[..], one.fix.as_deref()), (State::Problem, what, Some(fix)));
+        }
+    }
+
+    #[test]
+    fn the_state_of_the_ordered_waits_is_reported() {
+        let ordered = Probe::Seen(Seen { orders_waits: true, ..Seen::default() });
+        let states = |system: &FakeSystem, probe: &Probe| {
+            findings(system, probe).iter().map(|finding| finding.state).collect::<Vec<_>>()
+        };
+        assert_eq!(states(&FakeSystem::new(), &ordered), [State::Ok]);
+        assert_eq!(states(&FakeSystem::new(), &seen(&[])), []);
+        assert_eq!(states(&FakeSystem::new().variable(WAITS_VARIABLE, "0"), &seen(&[])), [State::Note]);
+    }
+
+    #[test]
     fn variables_without_effect_are_noted() {
         let found = findings(&FakeSystem::new().variable(OTHERS[0], "4GiB"), &seen(&[]));
         assert!(matches!(&found[..], [one] if one.state == State::Note), "{found:?}");
@@ -117,6 +172,6 @@ mod tests {
         }
         let mut system = system.variable(LIBRARY_VARIABLE, "/none");
         system.emulation = Some(Fault::NoLibrary("x".to_owned()));
-        assert_eq!(fault(&system).unwrap().fix.as_deref(), Some("unset USMQ_EMULATOR_LIBRARY"));
+        assert_eq!(fault(&system).unwrap().fix.as_deref(), Some("unset USMQ_LAYERS_LIBRARY"));
     }
 }

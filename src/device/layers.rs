@@ -1,0 +1,87 @@
+//! Whether the parts of usmq's OpenCL layer are in use, and why one that the process needs is not.
+
+use super::{Backend, Device, DeviceType, devices};
+use crate::error::Result;
+use crate::runtime::{self, Layers, emulator, opencl_layers};
+
+/// A part of the layer that the process needs, and does not use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LayerProblem {
+    /// The part, the reason, and what to do.
+    pub text: String,
+    /// A command for the shell, after which the problem is gone.
+    pub fix: String,
+}
+
+/// The parts of usmq's OpenCL layer that this process uses, as the layer itself reports them.
+///
+/// A warning says why a part is off that the process needs: in the events of `tracing`, and on standard error.
+///
+/// ```
+/// let layers = usmq::layers()?;
+/// println!("ordered waits: {}, emulated GPUs: {}", layers.waits, layers.emulator);
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`devices`]: it queries the devices first.
+pub fn layers() -> Result<Layers> {
+    devices()?;
+    Ok(opencl_layers::layers())
+}
+
+/// The parts that the process needs, and does not use. Asks the layer, so it needs the devices of the first query.
+pub(crate) fn layer_problems(devices: &[Device]) -> Vec<LayerProblem> {
+    waits(devices).into_iter().chain(emulated_gpus(devices)).collect()
+}
+
+fn waits(devices: &[Device]) -> Option<LayerProblem> {
+    let needed = devices
+        .iter()
+        .any(|device| device.backend() == Backend::OpenCl && device.device_type() == DeviceType::Cpu);
+    if !needed || !opencl_layers::wants_waits() || opencl_layers::layers().waits {
+        return None;
+    }
+    Some(LayerProblem {
+        text: format!(
+            "waits of several threads may lock up the OpenCL driver for CPUs, because the layer that orders them is off: {}",
+            opencl_layers::why_unused()
+        ),
+        fix: format!("export {}=0    # to go without it", opencl_layers::WAITS_VARIABLE),
+    })
+}
+
+fn emulated_gpus(devices: &[Device]) -> Option<LayerProblem> {
+    const SELECTOR: &str = "ONEAPI_DEVICE_SELECTOR";
+    let asked = emulator::at_start()?;
+    if devices.iter().any(|device| device.name().starts_with(emulator::NAME)) {
+        return None;
+    }
+    let (is_on, made) = (opencl_layers::layers().emulator, opencl_layers::emulated_gpus());
+    let asks_opencl = !runtime::libraries("libOpenCL.so").is_empty();
+    let (why, variable) = match std::env::var(SELECTOR) {
+        // A selector may also keep the runtime from asking OpenCL at all.
+        Ok(selector) if made > 0 || !asks_opencl => {
+            let own = runtime::without_own_term(&selector);
+            (format!("{SELECTOR}={own:?} hides them"), SELECTOR)
+        }
+        _ if made > 0 => ("the SYCL runtime does not list them".to_owned(), emulator::GPUS),
+        _ if is_on => {
+            let why =
+                "the layer found no CPU device of OpenCL that it can divide; standard error has its message";
+            (why.to_owned(), emulator::GPUS)
+        }
+        _ => (opencl_layers::why_unused(), emulator::GPUS),
+    };
+    Some(LayerProblem {
+        text: format!("{}={asked}, but no emulated GPU is visible: {why}", emulator::GPUS),
+        fix: format!("unset {variable}"),
+    })
+}
+
+/// Reports the problems once, after the first device query.
+pub(super) fn warn(devices: &[Device]) {
+    for problem in layer_problems(devices) {
+        runtime::warn(&problem.text);
+    }
+}

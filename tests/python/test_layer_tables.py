@@ -1,0 +1,139 @@
+"""The OpenCL layer takes tables of any length, as loaders of other releases pass them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+# The table ends at a page that cannot be read, and each entry has a value of its own.
+PRELUDE = """
+import ctypes, ctypes.util, mmap, pathlib, sys, usmq
+layer = ctypes.CDLL(str(next(pathlib.Path(usmq.__file__).parent.rglob("libusmq_layers.so"))))
+libc = ctypes.CDLL(None, use_errno=True)
+PAGE = mmap.PAGESIZE
+pages = mmap.mmap(-1, 4 * PAGE)
+start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+assert libc.mprotect(ctypes.c_void_p(start + 2 * PAGE), ctypes.c_size_t(2 * PAGE), 0) == 0
+ENTRY = 0x1000
+
+def table(count, *missing):
+    at = start + 2 * PAGE - 8 * count
+    entries = (ctypes.c_size_t * count).from_address(at)
+    entries[:] = [0 if i in missing else ENTRY + i for i in range(count)]
+    return at
+
+def init(count, *missing, name="clInitLayer"):
+    "Return the status, the number of entries, and the entries."
+    own_count, own = ctypes.c_uint(), ctypes.c_void_p()
+    more = [None] if name.endswith("Properties") else []
+    at = ctypes.c_void_p(table(count, *missing))
+    status = getattr(layer, name)(count, at, ctypes.byref(own_count), ctypes.byref(own), *more)
+    if status:
+        return status, 0, []
+    entries = (ctypes.c_size_t * own_count.value).from_address(own.value)
+    return status, own_count.value, list(entries)
+
+def parts():
+    return layer.usmq_layer_parts()
+
+WAITS, EMULATOR = 1, 2
+INVALID_VALUE = -30
+# The place of two functions in the table of every OpenCL header.
+WAIT_FOR_EVENTS, GET_DEVICE_IDS = 41, 2
+"""
+
+
+def outcome(run_python: Run, code: str, gpus: str | None = None, **variables: str) -> None:
+    run_python(PRELUDE + code, USMQ_EMULATE_GPUS=gpus, USMQ_EMULATE_FAULTS=None, **variables)
+
+
+@pytest.mark.parametrize("count", [148, 149, 150, 151, 200])
+@pytest.mark.parametrize("gpus", [None, "2"])
+@pytest.mark.parametrize("name", ["clInitLayer", "clInitLayerWithProperties"])
+def test_a_table_of_another_release_is_taken(
+    run_python: Run, count: int, gpus: str | None, name: str
+) -> None:
+    outcome(
+        run_python,
+        f"""
+status, own, entries = init({count}, name={name!r})
+assert status == 0 and own >= 149, (status, own)
+replaced = [i for i, entry in enumerate(entries[:{count}]) if entry != ENTRY + i]
+assert WAIT_FOR_EVENTS in replaced and 5 <= len(replaced) < 60, replaced
+assert (GET_DEVICE_IDS in replaced) == ({gpus!r} is not None)
+assert not any(entries[{count}:]), "entries past the end of the loader's table"
+assert parts() == (WAITS | EMULATOR if {gpus!r} else WAITS)
+""",
+        gpus,
+    )
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 20, 41])
+def test_a_table_without_the_functions_of_a_part_is_refused(run_python: Run, count: int) -> None:
+    outcome(
+        run_python,
+        f"assert init({count}) == (INVALID_VALUE, 0, []) and parts() == 0",
+        "2",
+    )
+
+
+def test_the_shortest_tables_are_decided_by_their_functions(run_python: Run) -> None:
+    """Each length is taken or refused, without a read past its end; longer ones have no fewer."""
+    outcome(
+        run_python,
+        """
+found = []
+for count in range(201):
+    status, _, entries = init(count)
+    assert status in (0, INVALID_VALUE)
+    found.append(status == 0)
+assert found == sorted(found), "a longer table was refused"
+assert not found[0] and found[149] and WAIT_FOR_EVENTS < found.index(True) < 149, found.index(True)
+""",
+    )
+
+
+def test_a_missing_function_switches_off_only_the_parts_that_call_it(run_python: Run) -> None:
+    """An entry of null in a whole table, as a loader leaves the functions that it does not have."""
+    outcome(
+        run_python,
+        """
+taken = set()
+for missing in range(149):
+    status, _, entries = init(149, missing)
+    if status == 0:
+        assert entries[missing] == 0, f"a function was put in the place of the missing {missing}"
+        taken.add(missing)
+# Functions that no part calls, such as those of images, are not needed.
+assert len(taken) > 100, sorted(set(range(149)) - taken)
+assert WAIT_FOR_EVENTS not in taken
+""",
+        "2",
+    )
+
+
+def test_a_layer_that_nobody_asked_for_is_refused(run_python: Run) -> None:
+    outcome(
+        run_python,
+        "assert init(150) == (INVALID_VALUE, 0, []) and parts() == 0",
+        USMQ_WAIT_LAYER="0",
+    )
+
+
+def test_null_arguments_are_refused(run_python: Run) -> None:
+    outcome(
+        run_python,
+        """
+count, own = ctypes.c_uint(), ctypes.c_void_p()
+arguments = [150, ctypes.c_void_p(table(150)), ctypes.byref(count), ctypes.byref(own)]
+for place in 1, 2, 3:
+    some = list(arguments)
+    some[place] = None
+    assert layer.clInitLayer(*some) == INVALID_VALUE
+assert parts() == 0
+""",
+    )

@@ -1,0 +1,149 @@
+"""A part of the OpenCL layer that the process needs and does not use is reported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from emulated import environment, result, start
+
+# Files that no OpenCL loader takes as a layer.
+NOT_LAYERS = ("another library", "no library")
+
+
+def not_a_layer(kind: str) -> str:
+    """Return the path of such a file."""
+    if kind == "no library":
+        return __file__
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        return next(line.split()[-1] for line in maps if "/libc.so" in line or "/libc-2" in line)
+
+
+def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    done = start(sys.executable, "-X", "faulthandler", "-c", code, **variables)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done
+
+
+WARNED = """
+import warnings, usmq
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    usmq.devices()
+print(*[f"{type(one.message).__name__}: {one.message}" for one in found], sep="\\n")
+"""
+
+
+def test_the_parts_in_use_are_reported() -> None:
+    code = "import usmq; print(usmq.layers())"
+    assert result(code, "") == ["{'waits': True, 'emulator': False}"]
+    assert result(code, "2") == ["{'waits': True, 'emulator': True}"]
+    assert result(code, "2", USMQ_WAIT_LAYER="0") == ["{'waits': False, 'emulator': True}"]
+    assert result(code, "", USMQ_WAIT_LAYER="0") == ["{'waits': False, 'emulator': False}"]
+
+
+@pytest.mark.parametrize("gpus", ["", "2"])
+@pytest.mark.parametrize("wait_layer", ["", "0"])
+def test_nothing_is_reported_if_all_parts_work(gpus: str, wait_layer: str) -> None:
+    variables = {"USMQ_WAIT_LAYER": wait_layer} if wait_layer else {}
+    assert result(WARNED, gpus, **variables) == [""]
+
+
+@pytest.mark.parametrize("kind", NOT_LAYERS)
+def test_a_refused_layer_is_a_warning_of_devices(kind: str) -> None:
+    path = not_a_layer(kind)
+    done = python(WARNED, USMQ_LAYERS_LIBRARY=path)
+    [line] = done.stdout.splitlines()
+    assert line.startswith("RuntimeWarning: waits of several threads may lock up")
+    assert f"has not taken {path}" in line
+    assert done.stderr.startswith("usmq: waits of several threads may lock up"), done.stderr
+    done = python(WARNED, USMQ_LAYERS_LIBRARY=path, USMQ_EMULATE_GPUS="2")
+    waits, gpus = done.stdout.splitlines()
+    assert "waits of several threads" in waits
+    assert gpus.startswith("RuntimeWarning: USMQ_EMULATE_GPUS=2, but no emulated GPU is visible")
+    assert f"has not taken {path}" in gpus
+
+
+def test_a_missing_layer_is_a_warning() -> None:
+    done = python(WARNED, USMQ_LAYERS_LIBRARY="/nonexistent.so")
+    [line] = done.stdout.splitlines()
+    assert "USMQ_LAYERS_LIBRARY names /nonexistent.so, which does not exist" in line
+
+
+@pytest.mark.parametrize(
+    "use", ["usmq.zeros(2)", "usmq.current_queue()", "usmq.Device('cpu')", "usmq.layers()"]
+)
+def test_each_first_query_reports_it_on_standard_error(use: str) -> None:
+    done = python(f"import usmq; {use}; {use}", USMQ_LAYERS_LIBRARY=not_a_layer("no library"))
+    assert done.stderr.count("usmq: waits of several threads may lock up") == 1
+
+
+def test_a_query_of_another_library_before_usmq_is_a_warning() -> None:
+    pytest.importorskip("dpctl")
+    driver = python(
+        "import usmq, os; print(os.environ.get('OCL_ICD_FILENAMES', ''))"
+    ).stdout.strip()
+    variables = {"OCL_ICD_FILENAMES": driver} if driver else {}
+    done = python("import dpctl; dpctl.get_devices()" + WARNED, **variables)
+    [line] = done.stdout.splitlines()
+    assert "another library asked the SYCL runtime for devices before usmq" in line
+    # The setting that the warning names.
+    value = line.partition("set OPENCL_LAYERS=")[2].split()[0]
+    code = "import dpctl; dpctl.get_devices()" + WARNED
+    assert python(code, OPENCL_LAYERS=value, **variables).stdout == "\n"
+
+
+@pytest.mark.parametrize("selector", ["opencl:cpu", "*:cpu", "cpu"])
+def test_a_selector_that_hides_the_emulated_gpus_is_named(selector: str) -> None:
+    variables = {"ONEAPI_DEVICE_SELECTOR": selector, "USMQ_EMULATE_GPUS": "2"}
+    if selector == "cpu":
+        done = start(sys.executable, "-c", WARNED, **variables)
+        assert done.returncode != 0, "the runtime does not take it"
+        return
+    [line] = python(WARNED, **variables).stdout.splitlines()
+    assert f'no emulated GPU is visible: ONEAPI_DEVICE_SELECTOR="{selector}" hides them' in line
+
+
+def doctor(**variables: str) -> tuple[int, list[dict[str, str]]]:
+    done = start(sys.executable, "-m", "usmq", "doctor", "--json", **variables)
+    return done.returncode, json.loads(done.stdout)["findings"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "what"),
+    [
+        ({"USMQ_LAYERS_LIBRARY": "no library"}, "the layer that orders them is off"),
+        (
+            {"USMQ_LAYERS_LIBRARY": "another library", "USMQ_EMULATE_GPUS": "2"},
+            "but no emulated GPU is visible",
+        ),
+        (
+            {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu", "USMQ_EMULATE_GPUS": "2"},
+            "but no emulated GPU is visible",
+        ),
+    ],
+)
+def test_the_doctor_reports_it_with_a_fix_that_works(variables: dict[str, str], what: str) -> None:
+    variables = {
+        name: not_a_layer(value) if name == "USMQ_LAYERS_LIBRARY" else value
+        for name, value in variables.items()
+    }
+    status, findings = doctor(**variables)
+    problems = [finding for finding in findings if finding["state"] == "problem"]
+    assert status == 1
+    assert any(what in finding["what"] for finding in problems)
+    assert not any("0 emulated GPUs" in finding["what"] for finding in findings)
+    fixes = "\n".join(finding["fix"] for finding in problems)
+    command = f"{fixes}\n{sys.executable} -m usmq doctor"
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment(**variables), text=True, capture_output=True
+    )
+    assert done.returncode == 0, f"{fixes}\n{done.stdout}"
+
+
+def test_the_doctor_tells_that_waits_are_ordered() -> None:
+    status, findings = doctor()
+    assert status == 0
+    assert any("waits of several threads are ordered" in finding["what"] for finding in findings)
