@@ -66,7 +66,18 @@ def _ask(name: str, before: str = ":") -> subprocess.Popen[bytes]:
     shell = ["sh", "-c", f'{before}; exec "$@"', "sh"]
     command = [*shell, sys.executable, "-c", _LOOK, name]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=_folder()
+    )
+
+
+def _folder() -> str | None:
+    """Return another folder for the children if the current one was deleted, a finding itself."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "/"
+    return None
 
 
 def _answer(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:

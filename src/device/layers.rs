@@ -42,12 +42,13 @@ fn waits(devices: &[Device]) -> Option<LayerProblem> {
     if !needed || !opencl_layers::wants_waits() || opencl_layers::layers().waits {
         return None;
     }
+    let (why, fix) = opencl_layers::why_unused();
     Some(LayerProblem {
         text: format!(
-            "waits of several threads may lock up the OpenCL driver for CPUs, because the layer that orders them is off: {}",
-            opencl_layers::why_unused()
+            "waits of several threads may lock up the OpenCL driver for CPUs, because the layer that orders them is off: {why}"
         ),
-        fix: format!("export {}=0    # to go without it", opencl_layers::WAITS_VARIABLE),
+        fix: fix
+            .unwrap_or_else(|| format!("export {}=0    # to go without it", opencl_layers::WAITS_VARIABLE)),
     })
 }
 
@@ -59,23 +60,23 @@ fn emulated_gpus(devices: &[Device]) -> Option<LayerProblem> {
     }
     let (is_on, made) = (opencl_layers::layers().emulator, opencl_layers::emulated_gpus());
     let asks_opencl = !runtime::libraries("libOpenCL.so").is_empty();
-    let (why, variable) = match std::env::var(SELECTOR) {
+    let (why, fix) = match std::env::var(SELECTOR) {
         // A selector may also keep the runtime from asking OpenCL at all.
         Ok(selector) if made > 0 || !asks_opencl => {
             let own = runtime::without_own_term(&selector);
-            (format!("{SELECTOR}={own:?} hides them"), SELECTOR)
+            (format!("{SELECTOR}={own:?} hides them"), Some(format!("unset {SELECTOR}")))
         }
-        _ if made > 0 => ("the SYCL runtime does not list them".to_owned(), emulator::GPUS),
+        _ if made > 0 => ("the SYCL runtime does not list them".to_owned(), None),
         _ if is_on => {
             let why =
                 "the layer found no CPU device of OpenCL that it can divide; standard error has its message";
-            (why.to_owned(), emulator::GPUS)
+            (why.to_owned(), None)
         }
-        _ => (opencl_layers::why_unused(), emulator::GPUS),
+        _ => opencl_layers::why_unused(),
     };
     Some(LayerProblem {
         text: format!("{}={asked}, but no emulated GPU is visible: {why}", emulator::GPUS),
-        fix: format!("unset {variable}"),
+        fix: fix.unwrap_or_else(|| format!("unset {}", emulator::GPUS)),
     })
 }
 

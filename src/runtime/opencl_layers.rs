@@ -153,15 +153,18 @@ fn own() -> Option<PathBuf> {
     beside.chain(built).find(|path| path.exists())
 }
 
-/// Why the loader does not use the layer, and what to do, though usmq wanted it. Call after the first device query.
-pub(crate) fn why_unused() -> String {
+/// Why the loader does not use the layer though usmq wanted it, and the command that changes that, if there is one. Call
+/// after the first device query.
+pub(crate) fn why_unused() -> (String, Option<String>) {
+    let is_named = std::env::var_os(LIBRARY_VARIABLE).is_some_and(|path| !path.is_empty());
+    let unset = is_named.then(|| format!("unset {LIBRARY_VARIABLE}"));
     let path = match find() {
         Ok(path) => path,
-        Err(reason) => return reason,
+        Err(reason) => return (reason, unset),
     };
     let path = path.display();
     if TOO_LATE.get().is_some_and(|late| *late) {
-        return format!(
+        let reason = format!(
             "another library asked the SYCL runtime for devices before usmq could list {LIBRARY}; {}, or set \
              {VARIABLE}={path} before the process starts",
             spelled(
@@ -169,14 +172,17 @@ pub(crate) fn why_unused() -> String {
                 "call `usmq::devices()` before that library's first use"
             )
         );
+        let listed = std::env::var(VARIABLE).unwrap_or_else(|_| path.to_string());
+        return (reason, Some(format!("export {VARIABLE}='{}'", listed.replace('\'', r"'\''"))));
     }
-    match libraries("libOpenCL.so").first() {
+    let reason = match libraries("libOpenCL.so").first() {
         Some(loader) => format!(
             "the OpenCL loader {} has not taken {path}; run with the loader of the wheel intel-opencl-rt, or reinstall usmq",
             loader.display()
         ),
         None => "the SYCL runtime has not loaded the OpenCL loader, libOpenCL.so.1".to_owned(),
-    }
+    };
+    (reason, unset)
 }
 
 /// The folder of the library or program that contains this code.

@@ -163,6 +163,18 @@ fn the_command_installs_all_wheels_of_the_requirements() {
 }
 
 #[test]
+fn pip_builds_the_package_with_the_oldest_tested_releases() {
+    let project = fs::read_to_string("pyproject.toml").unwrap();
+    let build = project.split("[project]").next().unwrap();
+    for wheel in WHEELS.iter().filter(|wheel| wheel.name != "intel-opencl-rt") {
+        let range = wheel.range();
+        let oldest = range.trim_start_matches(">=").split(',').next().unwrap();
+        let requirement = format!("\"{}=={oldest}.*\"", wheel.name);
+        assert!(build.contains(&requirement), "{requirement} is not in {build}");
+    }
+}
+
+#[test]
 fn the_command_keeps_an_existing_environment_and_quotes_paths() {
     let place = Folder::new("it's here");
     let environment = place.folder(".venv");
