@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -98,16 +97,3 @@ def test_other_states_of_the_folder_are_no_error(
     }[state]
     use = "import usmq\nassert usmq.zeros(2).tolist() == [0, 0]"
     run_python(f"import os\n{change}\n{use}", cwd=folder)
-
-
-def test_the_doctor_names_it_and_its_fix_works(run_python: Run) -> None:
-    code = f"""
-{DELETED}
-import subprocess, sys
-command = [sys.executable, "-m", "usmq", "doctor", "--json"]
-print(subprocess.run(command, text=True, capture_output=True).stdout)
-"""
-    report = json.loads(run_python(code).stdout)
-    [problem] = [one for one in report["findings"] if one["state"] == "problem"]
-    assert "current folder" in problem["what"]
-    assert problem["fix"].startswith("cd /")

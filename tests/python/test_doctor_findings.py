@@ -34,12 +34,15 @@ FINDINGS = {
         "use another device": "test_a_device_without_usm",
         "no device is visible": ABOVE,
     },
-    "emulator": {
+    "layers": {
         "Fault::Setting(text) => {": "test_a_wrong_setting_of_emulated_gpus",
         "Fault::NoLibrary(text) if": "test_a_missing_emulator_library",
         "or install usmq again": "test_an_installation_without_the_emulator",
         "Fault::TooLate { text, layers }": "test_emulated_gpus_requested_too_late",
         "has no effect without": "test_an_emulator_setting_without_emulated_gpus",
+        "but no emulated GPU is visible": "test_a_selector_that_hides_the_emulated_gpus",
+        "seen.layer_problems.iter()": "test_a_file_that_is_not_a_layer",
+        "can lock up the OpenCL driver for CPUs": "test_waits_that_are_not_ordered_by_request",
     },
     "intel": {
         "this user may not open it": NO_GPU,
@@ -89,7 +92,7 @@ FINDINGS = {
         "no libsycl is loaded": "no: a build without a runtime, as `tests/run test-stub` makes",
         "are loaded in this process; usmq refuses": PROSE,
         "it uses an adapter loader from another folder": "test_an_adapter_loader_from_another",
-        "runs with the older": "test_a_runtime_that_is_older_than_the_build",
+        "runtime::folder_fault()": "test_a_deleted_current_folder",
         "libsycl-jit.so is not beside": "test_without_libsycl_or_its_compiler",
         "runtime::TOO_EARLY": "test_an_earlier_query_of_another_library_is",
         "error.to_string()": "no: a forked child; the fix is to ask in another process",
@@ -119,10 +122,10 @@ FINDINGS = {
 PLACES = {
     "adapters": 5,
     "devices": 7,
-    "emulator": 5,
     "installation": 8,
     "intel": 4,
     "kernels": 3,
+    "layers": 8,
     "limits": 1,
     "mod": 1,
     "nvidia": 4,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
 import pytest
-from emulated import environment, result, start
+from emulated import result, start
 
 # Files that no OpenCL loader takes as a layer.
 NOT_LAYERS = ("another library", "no library")
@@ -104,46 +103,3 @@ def test_a_selector_that_hides_the_emulated_gpus_is_named(selector: str) -> None
         return
     [line] = python(WARNED, **variables).stdout.splitlines()
     assert f'no emulated GPU is visible: ONEAPI_DEVICE_SELECTOR="{selector}" hides them' in line
-
-
-def doctor(**variables: str) -> tuple[int, list[dict[str, str]]]:
-    done = start(sys.executable, "-m", "usmq", "doctor", "--json", **variables)
-    return done.returncode, json.loads(done.stdout)["findings"]
-
-
-@pytest.mark.parametrize(
-    ("variables", "what"),
-    [
-        ({"USMQ_LAYERS_LIBRARY": "no library"}, "the layer that orders them is off"),
-        (
-            {"USMQ_LAYERS_LIBRARY": "another library", "USMQ_EMULATE_GPUS": "2"},
-            "but no emulated GPU is visible",
-        ),
-        (
-            {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu", "USMQ_EMULATE_GPUS": "2"},
-            "but no emulated GPU is visible",
-        ),
-    ],
-)
-def test_the_doctor_reports_it_with_a_fix_that_works(variables: dict[str, str], what: str) -> None:
-    variables = {
-        name: not_a_layer(value) if name == "USMQ_LAYERS_LIBRARY" else value
-        for name, value in variables.items()
-    }
-    status, findings = doctor(**variables)
-    problems = [finding for finding in findings if finding["state"] == "problem"]
-    assert status == 1
-    assert any(what in finding["what"] for finding in problems)
-    assert not any("0 emulated GPUs" in finding["what"] for finding in findings)
-    fixes = "\n".join(finding["fix"] for finding in problems)
-    command = f"{fixes}\n{sys.executable} -m usmq doctor"
-    done = subprocess.run(
-        ["bash", "-c", command], env=environment(**variables), text=True, capture_output=True
-    )
-    assert done.returncode == 0, f"{fixes}\n{done.stdout}"
-
-
-def test_the_doctor_tells_that_waits_are_ordered() -> None:
-    status, findings = doctor()
-    assert status == 0
-    assert any("waits of several threads are ordered" in finding["what"] for finding in findings)

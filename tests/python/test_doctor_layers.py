@@ -1,4 +1,4 @@
-"""The doctor on emulated GPUs: why they are not visible, and the fix."""
+"""The doctor on usmq's OpenCL layer: why waits are not ordered or emulated GPUs not visible."""
 
 from __future__ import annotations
 
@@ -86,3 +86,41 @@ print(len(problems))
     assert seen == "dpctl sees 1"
     assert fix.startswith("export USMQ_EMULATE_GPUS='2' OPENCL_LAYERS='/")
     assert lines(fix) == ["dpctl sees 3", "", "0"]
+
+
+def test_it_says_that_waits_are_ordered(doctor: Callable[..., Checked]) -> None:
+    found = doctor()
+    assert found.status == 0, found.text
+    found.finding("waits of several threads are ordered", state="ok")
+
+
+def test_waits_that_are_not_ordered_by_request(doctor: Callable[..., Checked]) -> None:
+    found = doctor(USMQ_WAIT_LAYER="0")
+    assert found.status == 0, found.text
+    found.finding("USMQ_WAIT_LAYER=0: waits of several threads", state="note")
+
+
+@pytest.mark.parametrize("gpus", [None, "2"])
+@pytest.mark.parametrize("kind", ["text", "another library"])
+def test_a_file_that_is_not_a_layer(
+    doctor: Callable[..., Checked], cpu_driver: str, gpus: str | None, kind: str
+) -> None:
+    path = __file__ if kind == "text" else cpu_driver
+    found = doctor(USMQ_LAYERS_LIBRARY=path, USMQ_EMULATE_GPUS=gpus)
+    fix = found.problem("the layer that orders them is off", f"has not taken {path}")
+    assert fix == "unset USMQ_LAYERS_LIBRARY"
+    if gpus:
+        assert found.problem("USMQ_EMULATE_GPUS=2, but no emulated GPU is visible") == fix
+    assert "0 emulated GPUs" not in found.text
+    found.applied(fix, broken=False)
+    again = doctor(before=fix, USMQ_LAYERS_LIBRARY=path, USMQ_EMULATE_GPUS=gpus)
+    assert again.status == 0, again.text
+
+
+def test_a_selector_that_hides_the_emulated_gpus(doctor: Callable[..., Checked]) -> None:
+    variables = {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu", "USMQ_EMULATE_GPUS": "2"}
+    found = doctor(**variables)
+    fix = found.problem("but no emulated GPU is visible", 'ONEAPI_DEVICE_SELECTOR="opencl:cpu"')
+    assert fix == "unset ONEAPI_DEVICE_SELECTOR"
+    again = doctor(before=fix, **variables)
+    assert again.status == 0, again.text
