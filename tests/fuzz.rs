@@ -1,7 +1,8 @@
 //! Runs every target of `fuzz/` on inputs that failed earlier, and on random inputs with a fixed seed.
 //!
 //! `tests/run fuzz` runs many more inputs, chosen by libFuzzer for coverage. `FUZZ_INPUT=<hex>` with the name of
-//! one test runs only that input.
+//! one test runs only that input. `FUZZ_SEED=3 FUZZ_INPUTS=100000` with the name of one test tries that many inputs of
+//! another seed, without libFuzzer and nightly Rust.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a test that fails")]
 
@@ -51,9 +52,10 @@ fn try_on(name: &str) {
     if let Ok(hex) = std::env::var("FUZZ_INPUT") {
         return check(&bytes(&hex));
     }
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u32>().unwrap());
     corpus(name).iter().for_each(|input| check(input));
-    let mut random = Random::new(8);
-    for _ in 0..count {
+    let mut random = Random::new(number("FUZZ_SEED").unwrap_or(8).into());
+    for _ in 0..number("FUZZ_INPUTS").unwrap_or(count) {
         let length = random.below(LONGEST);
         check(&random.bytes(length));
     }

@@ -71,6 +71,7 @@ def test_a_pyarrow_array_of_texts_does_not_change_with_its_column(kind: str) -> 
     lists.copy_from(FAR)
     values.fill(0xFF)
     validity.fill(0)
+    usmq.current_queue().wait()
     assert [one.to_pylist() for one in found] == before
     for one in found:
         one.validate(full=True)
@@ -85,6 +86,7 @@ def test_numbers_are_read_in_place_and_show_later_writes(kind: Any) -> None:
     array = usmq.Column(numbers).to_arrow()
     assert array.buffers()[1].address == numbers.ptr
     numbers.fill(7)
+    numbers.wait()
     assert array.to_pylist() == [7, 7, 7]
 
 

@@ -7,7 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array as _, ArrayRef, StringArray, StringViewArray};
 use std::sync::Arc;
 use usmq::interop::arrow::{ArrowArrayStream, Column, ColumnOrTable, Field, ImportOptions, SyncMode, Table};
-use usmq::{Array, Error, Result, UsmKind, current_queue};
+use usmq::{Array, Error, Result, UsmKind, capture, current_queue};
 
 const WORDS: [i32; 3] = [0, 5, 8];
 const FAR: [i32; 3] = [0, 1 << 30, (1 << 30) + 64];
@@ -155,6 +155,26 @@ fn arrays_of_arrow_rs_do_not_change_with_the_parts_of_their_column() -> Result<(
         for (way, array) in arrays {
             assert_eq!(&array?, &expected, "{kind}: {way}");
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_copy_in_a_capture_is_checked_after_each_replay() -> Result<()> {
+    let (column, _bytes, offsets) = texts(UsmKind::Device)?;
+    let mut copy = None;
+    let graph = capture(|| {
+        copy = Some(column.to(Some(UsmKind::Shared), None)?);
+        Ok(())
+    })?;
+    let Some(copy) = copy else { panic!("the capture ran") };
+    for round in 0..2 {
+        offsets.copy_from_slice(&WORDS)?;
+        graph.replay()?;
+        assert_eq!(copy.to_arrow()?.as_string::<i32>().value(1), "you", "round {round}");
+        offsets.copy_from_slice(&FAR)?;
+        graph.replay()?;
+        refused(copy.to_arrow(), &format!("round {round}"));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use super::schema::Field;
 use crate::array::{Array, DType, Index, Layout};
 use crate::device::{MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
+use crate::memory::is_capturing;
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -300,6 +301,8 @@ impl Column {
         });
         let buffers = buffers.collect::<Result<_>>()?;
         let data = match &self.0.data {
+            // Each replay of a capture runs the copies again.
+            _ if is_capturing() => Data::Writable,
             Data::Writable if copied => Data::frozen(false),
             data => data.clone(),
         };
