@@ -116,8 +116,8 @@ fn with_codes<K: ArrowDictionaryKeyType>(
     codes: &[usize],
     values: &ArrayRef,
 ) -> Option<ArrayRef> {
-    // Also a code that no value has: whether a join succeeds must not depend on the values of some rows.
-    K::Native::from_usize(values.len().checked_sub(1).unwrap_or_default())?;
+    // Whether a join succeeds depends on the dictionaries only, not on the rows that use the last codes.
+    K::Native::from_usize(values.len().saturating_sub(1))?;
     let keys = array.keys().try_unary::<_, K, ()>(|key| {
         codes.get(key.as_usize()).and_then(|code| K::Native::from_usize(*code)).ok_or(())
     });
