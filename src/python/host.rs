@@ -27,7 +27,7 @@ const DEEPEST: usize = 32;
 const LIST: &str = "the numbers of a list";
 
 impl<'py> HostInput<'py> {
-    /// Reads an object with a buffer. A number in it converts to `dtype` as every number does, not as an element.
+    /// Reads an object with a buffer. A number, as numpy has them, converts to `dtype` as every number does.
     pub(super) fn buffer(object: &Bound<'py, PyAny>, dtype: Option<DType>) -> PyResult<Self> {
         numpy::refuse_masked(object)?;
         let buffer = match ForeignBuffer::readable(object) {
@@ -40,7 +40,8 @@ impl<'py> HostInput<'py> {
             // numpy's scalars of times and texts show their bytes.
             numpy::check_dtype(object)?;
         }
-        if buffer.ndim() == 0 && dtype.is_some_and(|dtype| dtype != own) {
+        let is_number = buffer.ndim() == 0 && index::scalar(object)?.is_some();
+        if is_number && dtype.is_some_and(|dtype| dtype != own) {
             return Self::numbers(object, dtype);
         }
         Ok(Self::Buffer { dtype: own, buffer })

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 from collections.abc import Callable
 from typing import Any
@@ -162,6 +163,12 @@ def test_elements_of_arrays_convert_as_by_astype(store: Store) -> None:
     assert store(host, "i4").tolist() == [1, -2, 100]
     assert store(memoryview(host), "i4").tolist() == [1, -2, 100]
     assert store(usmq.asarray(host), "i4").tolist() == [1, -2, 100]
+
+
+def test_a_buffer_without_axes_that_is_not_a_number_converts_as_by_astype(store: Store) -> None:
+    for source in (ctypes.c_double(2.5), memoryview(np.float64(2.5))):
+        assert store(source, "i4").tolist() == 2
+        assert store(source, "f4").tolist() == 2.5
 
 
 @pytest.mark.parametrize("bounds", [(0, 3, 0.5), (0.5, 3), (0.0, 1.0, 0.25), (-0.5, 2, 1)], ids=str)
