@@ -150,6 +150,13 @@ def program(name: str) -> str:
     return block.code
 
 
+# dpnp's dependencies at versions that fit the older runtime: newer ones do not load with it.
+ONEMKL = tuple(
+    f"{name}==2026.1.*"
+    for name in ("mkl", *(f"onemkl-sycl-{part}" for part in ("blas", "dft", "lapack", "rng", "vm")))
+)
+
+
 class Environment(NamedTuple):
     """The packages of each pip command, in order, and the programs to run afterwards."""
 
@@ -179,9 +186,9 @@ ENVIRONMENTS = {
     "dpnp": Environment(((WHEEL, "dpnp"),), (PEER_ASKS_FIRST, WITH_DPNP, FIRST_STEPS)),
     "dpnp-first": Environment((("dpnp",), (WHEEL,)), (PEER_ASKS_FIRST, WITH_DPNP)),
     "usmq-first": Environment(((WHEEL,), ("dpnp",)), (PEER_ASKS_FIRST, WITH_DPNP)),
-    # pip builds in an environment of its own; this dpnp then needs the older runtime.
+    # pip builds in an environment of its own; then dpnp comes with the older runtime.
     "source": Environment(
-        ((SOURCE,), ("dpnp==0.20.0",)),
+        ((SOURCE,), ("dpnp==0.20.0", *RUNTIMES["2026.1"], *ONEMKL)),
         (VERSIONS.format(runtime="2026.1."), PEER_ASKS_FIRST, WITH_DPNP, FIRST_STEPS, LAYERS),
     ),
     "ray": Environment(
@@ -248,7 +255,13 @@ def check_builds() -> None:
             application = rust_crate.build_with(builder, PLACE / f"builds-rust-{built}")
             wheels = builder / "wheels"
             build = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels]
-            run([python, "-m", "pip", "wheel", *build, ROOT], VIRTUAL_ENV=str(builder))
+            variables = {
+                "VIRTUAL_ENV": str(builder),
+                "PATH": f"{builder / 'bin'}:{os.environ['PATH']}",
+                "CARGO_PROFILE_RELEASE_LTO": "off",
+                "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
+            }
+            run([python, "-m", "pip", "wheel", *build, ROOT], **variables)
             [wheel] = wheels.glob("usmq-*.whl")
             for used, place in places.items():
                 print(f"  built with {built}, run with {used} …", flush=True)
