@@ -4,7 +4,7 @@
 use super::selector::Candidate;
 use super::{Backend, Context, Device, Platform, Selector, UsmAt, UsmKind};
 use crate::error::{DOCTOR, During, Error, Result, spelled};
-use crate::runtime::Handle;
+use crate::runtime::{Handle, Layers};
 use crate::{ffi, runtime};
 use cxx::UniquePtr;
 use once_cell::sync::OnceCell;
@@ -148,6 +148,23 @@ fn twice<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
 /// listed is not an error here; see [`platform_problems`].
 pub fn devices() -> Result<Vec<Device>> {
     Ok(registry()?.devices.clone())
+}
+
+/// The parts of usmq's OpenCL layer that this process uses, as the layer itself reports them.
+///
+/// A warning says why a part is off that the process needs: in the events of `tracing`, and on standard error.
+///
+/// ```
+/// let layers = usmq::layers()?;
+/// println!("ordered waits: {}, emulated GPUs: {}", layers.waits, layers.emulator);
+/// # Ok::<(), usmq::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`devices`]: it queries the devices first.
+pub fn layers() -> Result<Layers> {
+    devices()?;
+    Ok(runtime::opencl_layers::layers())
 }
 
 /// Every platform that can list its devices, in the runtime's order.

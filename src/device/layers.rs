@@ -1,8 +1,7 @@
-//! Whether the parts of usmq's OpenCL layer are in use, and why one that the process needs is not.
+//! Reports why a part of usmq's OpenCL layer that the process needs is not in use.
 
-use super::{Backend, Device, DeviceType, devices};
-use crate::error::Result;
-use crate::runtime::{self, Layers, emulator, opencl_layers};
+use super::{Backend, Device, DeviceType};
+use crate::runtime::{self, emulator, opencl_layers};
 
 /// A part of the layer that the process needs, and does not use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,23 +10,6 @@ pub(crate) struct LayerProblem {
     pub text: String,
     /// A command for the shell, after which the problem is gone.
     pub fix: String,
-}
-
-/// The parts of usmq's OpenCL layer that this process uses, as the layer itself reports them.
-///
-/// A warning says why a part is off that the process needs: in the events of `tracing`, and on standard error.
-///
-/// ```
-/// let layers = usmq::layers()?;
-/// println!("ordered waits: {}, emulated GPUs: {}", layers.waits, layers.emulator);
-/// # Ok::<(), usmq::Error>(())
-/// ```
-///
-/// # Errors
-/// As [`devices`]: it queries the devices first.
-pub fn layers() -> Result<Layers> {
-    devices()?;
-    Ok(opencl_layers::layers())
 }
 
 /// The parts that the process needs, and does not use. Asks the layer, so it needs the devices of the first query.

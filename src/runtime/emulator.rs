@@ -1,6 +1,5 @@
 //! The emulated GPUs: reads the variables of the process, and says why the OpenCL layer cannot make them.
 
-use super::loaded_libraries::drivers_are_loaded;
 use super::opencl_layers;
 use crate::error::{During, Error, Result, spelled};
 use crate::ffi;
@@ -103,7 +102,7 @@ pub(crate) fn fault() -> Result<Option<Fault>> {
             "the emulated GPUs need the OpenCL layer of usmq: {reason}"
         ))));
     }
-    let too_late = drivers_are_loaded() && !opencl_layers::layers().emulator;
+    let too_late = opencl_layers::is_too_late_for_gpus();
     let layers = || {
         let set = || std::env::var_os(opencl_layers::VARIABLE);
         opencl_layers::value(true).or_else(set).unwrap_or_default().into()

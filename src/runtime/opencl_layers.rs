@@ -7,6 +7,7 @@ use once_cell::sync::{Lazy, OnceCell};
 use std::ffi::{CStr, CString, OsStr, OsString, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The variable that lists layers for the OpenCL loader, which reads it once.
 pub(super) const VARIABLE: &str = "OPENCL_LAYERS";
@@ -25,6 +26,9 @@ const BUILT: Option<&str> = option_env!("USMQ_LAYERS_BUILT");
 
 /// Whether a library had asked for devices before usmq could list the layer.
 static TOO_LATE: OnceCell<bool> = OnceCell::new();
+
+/// Whether usmq listed the layer while GPUs were requested, before any device query.
+static GPUS_IN_TIME: AtomicBool = AtomicBool::new(false);
 
 /// The parts of usmq's OpenCL layer that this process uses. [`layers`](crate::layers) returns it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -86,6 +90,11 @@ fn call(library: &CStr, function: &CStr) -> c_uint {
         .map_or(0, |answer| answer())
 }
 
+/// Whether the loader could not know of requested GPUs when it started.
+pub(super) fn is_too_late_for_gpus() -> bool {
+    drivers_are_loaded() && !layers().emulator && !GPUS_IN_TIME.load(Ordering::Relaxed)
+}
+
 /// The value of the variable that lists the layer first; `None` if it need not change.
 ///
 /// First, because the loader cuts the variable of the process at the first colon: child processes see only the first
@@ -96,6 +105,7 @@ pub(super) fn value(gpus: bool) -> Option<OsString> {
     }
     let library = find().ok()?;
     TOO_LATE.get_or_init(|| drivers_are_loaded() && libraries(LIBRARY).is_empty());
+    GPUS_IN_TIME.fetch_or(gpus && !drivers_are_loaded(), Ordering::Relaxed);
     let before = std::env::var_os(VARIABLE).unwrap_or_default();
     let others = paths(&before).filter(|path| path.file_name() != library.file_name());
     let now: Vec<_> = std::iter::once(library.as_path()).chain(others).map(Path::as_os_str).collect();

@@ -65,6 +65,15 @@ def test_a_refused_layer_is_a_warning_of_devices(kind: str) -> None:
     assert f"has not taken {path}" in gpus
 
 
+def test_a_refused_layer_is_not_blamed_on_a_query_of_another_library() -> None:
+    pytest.importorskip("dpctl")
+    path = not_a_layer("no library")
+    code = "import usmq, dpctl; dpctl.get_devices()" + WARNED
+    done = python(code, USMQ_LAYERS_LIBRARY=path, USMQ_EMULATE_GPUS="2")
+    for line in done.stdout.splitlines():
+        assert f"has not taken {path}" in line, line
+
+
 def test_a_missing_layer_is_a_warning() -> None:
     done = python(WARNED, USMQ_LAYERS_LIBRARY="/nonexistent.so")
     [line] = done.stdout.splitlines()
