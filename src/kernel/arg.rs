@@ -144,12 +144,15 @@ impl<T: Element, const N: usize> From<[T; N]> for Arg<'_> {
 
 impl<'a> Arg<'a> {
     /// An array that the kernel only reads, even if its parameter allows writes.
+    ///
+    /// Only the unsafe launches of a [`Kernel`](crate::Kernel) rely on a mark. One-line kernels use the access that they
+    /// declare, and return [`Error::Launch`] for a mark that contradicts it.
     #[must_use]
     pub fn read(array: &'a Array) -> Self {
         Self(Value::Array(Held::Borrowed(array), Some(Access::Read)))
     }
 
-    /// An array whose previous elements the kernel does not read.
+    /// An array whose previous elements the kernel does not read. See [`Arg::read`].
     #[must_use]
     pub fn write(array: &'a Array) -> Self {
         Self(Value::Array(Held::Borrowed(array), Some(Access::Write)))
@@ -166,7 +169,7 @@ impl<'a> Arg<'a> {
         Self(Value::Host(Box::new(HostArg { memory, access: None, owner })))
     }
 
-    /// As [`Arg::host`], for memory that the kernel only reads, even if its parameter allows writes.
+    /// As [`Arg::host`], for memory that the kernel only reads, even if its parameter allows writes. See [`Arg::read`].
     #[must_use]
     pub fn host_read(memory: HostMemory, owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
         Self(Value::Host(Box::new(HostArg { memory, access: Some(Access::Read), owner })))
@@ -262,14 +265,18 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// The kernel's access to the array of this argument.
-    pub(super) fn access(&self, param: Option<&Param>) -> Access {
-        let marked = match &self.0 {
+    /// The access that the caller has stated.
+    pub(super) fn marked_access(&self) -> Option<Access> {
+        match &self.0 {
             Value::Array(_, marked) | Value::Elements(_, marked) => *marked,
             Value::Host(host) => host.access,
             _ => None,
-        };
-        marked.or(param.map(Param::access)).unwrap_or(Access::ReadWrite)
+        }
+    }
+
+    /// The kernel's access to the array of this argument.
+    pub(super) fn access(&self, param: Option<&Param>) -> Access {
+        self.marked_access().or(param.map(Param::access)).unwrap_or(Access::ReadWrite)
     }
 
     /// Adds the argument to those for the shim, or returns why the parameter does not accept it. `is_group`: local

@@ -175,11 +175,10 @@ impl Expression {
     /// The transfers of memory of the host among the arguments, after checks of all arguments.
     pub(super) fn transfers<'a>(&self, args: &'a [Arg<'a>], queue: &Queue) -> Result<Transfers<'a>> {
         self.check_count(args)?;
-        let uses = self.parameters.iter().zip(args).map(|(parameter, arg)| {
-            let marked = arg.host_arg().and_then(|host| host.access);
-            let own = if parameter.writes() { Access::ReadWrite } else { Access::Read };
+        self.check_marks(args)?;
+        let uses = self.parameters.iter().map(|parameter| {
             let takes_strides = matches!(parameter.role, Role::Elements { .. });
-            Use { access: marked.unwrap_or(own), takes_strides }
+            Use { access: parameter.access(), takes_strides }
         });
         let refuse = |position: usize, why: &str| self.error(self.parameters.get(position), &why);
         let rules = Rules { uses: uses.collect(), refuse: &refuse };
@@ -202,9 +201,27 @@ impl Expression {
         ))
     }
 
+    /// A mark that contradicts the declaration is an error.
+    fn check_marks(&self, args: &[Arg<'_>]) -> Result<()> {
+        for (parameter, arg) in self.parameters.iter().zip(args) {
+            let why = match (arg.marked_access(), parameter.writes()) {
+                (Some(Access::Read), true) => {
+                    "it is marked as read, but the kernel may write to it; declare it const, or omit the mark"
+                }
+                (Some(Access::Write | Access::ReadWrite), false) => {
+                    "it is marked as written, but the kernel only reads it; declare it without const, or omit the mark"
+                }
+                _ => continue,
+            };
+            return self.refuse_argument(parameter, why);
+        }
+        Ok(())
+    }
+
     /// Checks the arguments of a launch against the parameters and each other.
     pub(super) fn bind<'a>(&'a self, args: &'a [Arg<'a>]) -> Result<Bound<'a>> {
         self.check_count(args)?;
+        self.check_marks(args)?;
         let letters = self.letters(args)?;
         let mut items = Vec::with_capacity(args.len());
         for (parameter, value) in self.parameters.iter().zip(args) {
@@ -469,8 +486,10 @@ impl Bound<'_> {
         let mut args = Vec::new();
         for item in &self.items {
             let Some(value) = item.value else { continue };
+            let access = Some(item.parameter.access());
             args.push(match (&value.0, item.strides.is_some()) {
-                (Value::Array(array, access), true) => Arg(Value::Elements(Held::Borrowed(array), *access)),
+                (Value::Array(array, _), true) => Arg(Value::Elements(Held::Borrowed(array), access)),
+                (Value::Array(array, _), false) => Arg(Value::Array(Held::Borrowed(array), access)),
                 _ => value.clone(),
             });
             if let (Some(strides), false) = (&item.strides, self.axes.is_empty()) {

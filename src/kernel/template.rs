@@ -3,6 +3,7 @@
 use super::lexer::tokens;
 use super::param::{Param, param, split};
 use crate::array::{DType, Family};
+use crate::memory::Access;
 
 /// A parameter of a one-line kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,11 @@ impl Parameter {
     /// Whether the kernel may write to the argument.
     pub(super) fn writes(&self) -> bool {
         matches!(self.role, Role::Elements { is_const: false } | Role::Raw { is_const: false })
+    }
+
+    /// The access to its array. No mark of an argument changes it: launches are safe, and a mark may be wrong.
+    pub(super) fn access(&self) -> Access {
+        if self.writes() { Access::ReadWrite } else { Access::Read }
     }
 }
 

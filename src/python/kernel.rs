@@ -300,6 +300,9 @@ impl Local {
 
 /// Mark an array that the kernel only reads, or a dtype in ``params=`` of such arrays.
 ///
+/// A ``Kernel`` must keep this promise: otherwise other commands and the host may use the elements while it writes
+/// them. One-line kernels use the access that they declare, and raise LaunchError for a mark that contradicts it.
+///
 /// Examples
 /// --------
 /// >>> import usmq
@@ -311,6 +314,8 @@ pub(super) fn read(x: Py<PyAny>) -> Mark {
 }
 
 /// Mark an array whose previous elements the kernel does not read, or a dtype in ``params=`` of such arrays.
+///
+/// ``usmq.read`` describes which kernels rely on a mark.
 ///
 /// Examples
 /// --------

@@ -126,6 +126,40 @@ fn arguments_that_do_not_fit_are_refused_before_anything_runs() -> Result<()> {
 }
 
 #[test]
+fn a_mark_that_contradicts_the_declaration_is_refused() -> Result<()> {
+    let add = of("const int *x, int *y, raw int *z", "y[i] += x[i]; z[i] = 1")?;
+    let (x, y, z) = (Array::full([4], 1i32)?, Array::zeros::<i32>([4])?, Array::zeros::<i32>([4])?);
+    for (args, name, why) in [
+        ([(&x).into(), Arg::read(&y), (&z).into()], "y", "marked as read, but the kernel may write to it"),
+        ([(&x).into(), (&y).into(), Arg::read(&z)], "z", "marked as read"),
+        ([Arg::write(&x), (&y).into(), (&z).into()], "x", "marked as written, but the kernel only reads it"),
+    ] {
+        let text = refused(add.launch(&args));
+        assert!(text.contains(&format!("argument {name}")) && text.contains(why), "{text}");
+        // The same check with memory of the host among the arguments.
+        // SAFETY: without memory of the host this is the safe launch.
+        assert_eq!(refused(unsafe { add.launch_with_host(ElementwiseLaunch::default(), &args) }), text);
+    }
+    let text = refused(add.launch((&x, Arg::read(&y.index(&[every(-1, 3)])?), &z)));
+    assert!(text.contains("argument y"), "{text}");
+    let mut host = [0i32; 4];
+    let args =
+        [(&x).into(), Arg::host_read(HostMemory::from_slice_mut(&mut host), None), Arg::from(&z)];
+    // SAFETY: `host` lives until the launch returns, and nothing else uses it.
+    let text = refused(unsafe { add.launch_with_host(ElementwiseLaunch::default(), &args) });
+    assert!(text.contains("argument y: it is marked as read"), "{text}");
+    // SAFETY: the map reads element i of x only.
+    let sum = unsafe { Reduction::new("const int *x", "int", "x[i]", "a + b", "0") }?;
+    assert!(matches!(sum.launch((Arg::write(&x),)), Err(Error::Launch { .. })));
+    // Marks that agree are accepted; a written array without its old elements is still one that others wait for.
+    add.launch((Arg::read(&x), Arg::write(&y), &z))?;
+    assert_eq!(sum.launch((Arg::read(&y),))?.to_vec::<i32>()?, [4]);
+    assert_eq!((x.to_vec::<i32>()?, y.to_vec::<i32>()?), (vec![1; 4], vec![1; 4]));
+    assert_eq!((host, z.to_vec::<i32>()?), ([0; 4], vec![1; 4]));
+    Ok(())
+}
+
+#[test]
 fn errors_of_the_source_appear_where_it_is_given() {
     let Err(Error::Value { message: why, .. }) = of("float", "x[i] = 0") else { panic!() };
     assert!(why.contains("its name is missing"), "{why}");
