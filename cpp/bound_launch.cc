@@ -7,8 +7,7 @@ namespace usmq {
 std::unique_ptr<BoundLaunch> BoundLaunch::bind(const Queue &queue, const Kernel &kernel, const Extents &extents,
                                                rust::Slice<const KernelArg> args,
                                                rust::Slice<const std::uint8_t> more) try {
-  if (!queue.driver || !kernel.driver || !kernel.driver->takes(args) ||
-      (extents.local[0] == 0 && opencl_required_group(kernel.driver->original(), queue)[0] != 0)) {
+  if (!queue.driver || !kernel.driver || !kernel.driver->takes(args)) {
     return nullptr;
   }
   std::unique_ptr<BoundLaunch> bound(new BoundLaunch(queue.driver));

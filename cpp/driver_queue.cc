@@ -193,7 +193,6 @@ cl_int set_args(const DriverQueue &queue, cl_kernel kernel, rust::Slice<const Ke
 std::unique_ptr<Event> driver_launch(const Queue &queue, const Kernel &kernel, const Extents &extents,
                                      rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more,
                                      rust::Slice<const std::size_t> after) {
-  // Without a work-group size, libsycl passes the one that the kernel requires.
   if (!kernel.driver || extents.local[0] == 0 || !kernel.driver->takes(args) || !kernel.driver->note_launch()) {
     return nullptr;
   }

@@ -66,7 +66,6 @@ public:
   std::unique_ptr<Owned<cl_kernel>> take();
   void put_back(std::unique_ptr<Owned<cl_kernel>> kernel) noexcept;
   std::unique_ptr<Owned<cl_kernel>> create() const;
-  cl_kernel original() const { return original_.object; }
 
 private:
   explicit DriverKernels(const sycl::kernel &kernel);

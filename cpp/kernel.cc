@@ -58,4 +58,10 @@ std::unique_ptr<Kernel> bundle_kernel(const Bundle &bundle, rust::Str name) {
   return std::make_unique<Kernel>(Kernel{kernel, nullptr, DriverKernels::of(kernel)});
 }
 
+std::array<std::size_t, 4> kernel_group_sizes(const Kernel &kernel, const Device &device) {
+  namespace info = sycl::info::kernel_device_specific;
+  const auto required = kernel.handle.get_info<info::compile_work_group_size>(device);
+  return {required[0], required[1], required[2], kernel.handle.get_info<info::work_group_size>(device)};
+}
+
 } // namespace usmq

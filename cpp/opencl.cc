@@ -185,17 +185,6 @@ void opencl_create_again(cl_kernel kernel, Owned<cl_kernel> &copy) {
   opencl_check(error, "clCreateKernel");
 }
 
-std::array<std::size_t, 3> opencl_required_group(cl_kernel kernel, const Queue &queue) {
-  Owned<cl_device_id> device("clReleaseDevice");
-  device.object = sycl::get_native<sycl::backend::opencl>(queue.handle.get_device());
-  std::array<std::size_t, 3> required{};
-  const auto info = opencl_entry<decltype(&clGetKernelWorkGroupInfo)>("clGetKernelWorkGroupInfo");
-  opencl_check(
-      info(kernel, device.object, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof(required), required.data(), nullptr),
-      "clGetKernelWorkGroupInfo");
-  return required;
-}
-
 void queue_flush(const Queue &queue) {
   if (queue.driver) {
     return queue.driver->flush();
@@ -233,16 +222,13 @@ std::array<std::size_t, 3> kernel_work_group(const Kernel &kernel, const Queue &
   original.object = sycl::get_native<sycl::backend::opencl>(kernel.handle);
   // OpenCL's first dimension varies fastest, SYCL's last.
   const std::size_t dimensions = extents.dimensions;
-  std::array<std::size_t, 3> suggested = opencl_required_group(original.object, queue);
-  if (suggested[0] == 0) { // the driver's suggestion ignores a required size
-    Owned<cl_kernel> copy("clReleaseKernel");
-    opencl_create_again(original.object, copy);
-    set_zeros(copy.object, args);
-    std::array<std::size_t, 3> global{};
-    std::reverse_copy(extents.global.begin(), extents.global.begin() + dimensions, global.begin());
-    opencl_check(suggest(on.object, copy.object, extents.dimensions, nullptr, global.data(), suggested.data()),
-                 "clGetKernelSuggestedLocalWorkSizeKHR");
-  }
+  Owned<cl_kernel> copy("clReleaseKernel");
+  opencl_create_again(original.object, copy);
+  set_zeros(copy.object, args);
+  std::array<std::size_t, 3> global{}, suggested{};
+  std::reverse_copy(extents.global.begin(), extents.global.begin() + dimensions, global.begin());
+  opencl_check(suggest(on.object, copy.object, extents.dimensions, nullptr, global.data(), suggested.data()),
+               "clGetKernelSuggestedLocalWorkSizeKHR");
   std::array<std::size_t, 3> local{1, 1, 1};
   std::reverse_copy(suggested.begin(), suggested.begin() + dimensions, local.begin());
   return local;

@@ -68,9 +68,6 @@ private:
 // Creates a kernel as `kernel`, of the same program, whose arguments are unset.
 void opencl_create_again(cl_kernel kernel, Owned<cl_kernel> &copy);
 
-// The work-group size that the source of a kernel requires, in OpenCL's order of dimensions; zeros if none.
-std::array<std::size_t, 3> opencl_required_group(cl_kernel kernel, const Queue &queue);
-
 inline void opencl_check(cl_int status, const char *what) {
   if (status != CL_SUCCESS) {
     throw sycl::exception(sycl::make_error_code(sycl::errc::runtime),

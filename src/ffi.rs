@@ -544,8 +544,11 @@ pub(crate) mod bridge {
         /// The size of each argument of the driver's kernel; 0 if unknown, `u32::MAX` for local memory.
         /// Queries the driver only for kernels of the opencl backend.
         fn kernel_slots(kernel: &Kernel, ask_driver: bool) -> Result<Vec<u32>>;
+        /// The work-group size that the kernel requires, in the driver's order of dimensions and zeros if none, and the
+        /// most work-items of a group.
+        fn kernel_group_sizes(kernel: &Kernel, device: &Device) -> Result<[usize; 4]>;
         /// The work-group size that the driver suggests for a launch on a queue of the opencl backend; zeros if it
-        /// suggests none. The arguments contain no local memory.
+        /// suggests none. The arguments contain no local memory, and the kernel requires no size.
         fn kernel_work_group(
             kernel: &Kernel,
             queue: &Queue,

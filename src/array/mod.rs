@@ -366,7 +366,9 @@ impl Array {
     /// [`Error::Sycl`] with the error that the work reported.
     pub fn wait(&self) -> Result<()> {
         let _direct = self.outside_capture("wait()")?;
-        self.allocation.wait()
+        self.allocation.wait()?;
+        self.queue.write_output(false);
+        Ok(())
     }
 
     /// For an export by `call`: an error inside a capture that writes the array. Else commands that the export needs run

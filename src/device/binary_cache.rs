@@ -3,7 +3,7 @@
 //! They are in a folder of their own inside that of the runtime's kernel cache, under the same switch. A file holds the
 //! whole input of its build, so a driver gets it only for exactly this input. Damaged files count as absent.
 
-use crate::runtime::{Who, fault, kernel_cache, make_private};
+use crate::runtime::{RegularFile, Who, fault, kernel_cache, make_private};
 use once_cell::sync::OnceCell;
 use std::fs::{self, OpenOptions};
 use std::hash::{DefaultHasher, Hasher};
@@ -22,6 +22,8 @@ const ENDING: &str = "bin";
 const UNFINISHED: &str = "part";
 /// The limit of all files without `SYCL_CACHE_MAX_SIZE`, in bytes.
 const LIMIT: u64 = 256 << 20;
+/// A larger file is none of usmq's.
+const LARGEST: u64 = 1 << 30;
 /// A writer needs less time. An older unfinished file is of a process that has ended.
 const ABANDONED: Duration = Duration::from_secs(600);
 
@@ -86,30 +88,31 @@ fn hash(parts: &[&[u8]]) -> u64 {
 
 fn load_from(folder: &Path, key: &Key) -> Option<Vec<u8>> {
     let path = key.file(folder);
-    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
-    let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).ok()?;
-    file.read_to_end(&mut bytes).ok()?;
-    let (head, rest) = bytes.split_at_checked(HEAD)?;
+    let RegularFile { mut file, bytes: length } = RegularFile::open_unlinked(&path, LARGEST).ok()?;
+    let mut head = [0; HEAD];
+    file.read_exact(&mut head).ok()?;
     let number = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-    if &head[..16] != MAGIC || number(16)? != hash(&[rest]) {
+    if &head[..16] != MAGIC || number(24)? != key.0.len() as u64 {
         return None;
     }
-    let (of, program) = rest.split_at_checked(usize::try_from(number(24)?).ok()?)?;
-    if of != key.0 || program.is_empty() {
+    let rest = length.checked_sub(HEAD as u64)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(rest).ok()?).ok()?;
+    Read::by_ref(&mut file).take(rest).read_to_end(&mut bytes).ok()?;
+    let (of, program) = bytes.split_at_checked(key.0.len())?;
+    if of != key.0 || program.is_empty() || number(16)? != hash(&[&bytes]) {
         return None;
     }
     // Marks the file as used, for the order in which files are removed.
     let _ = file.set_modified(SystemTime::now());
-    bytes.drain(..HEAD + key.0.len());
+    bytes.drain(..key.0.len());
     Some(bytes)
 }
 
 fn store_in(folder: &Path, key: &Key, program: &[u8], limit: u64) -> io::Result<()> {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let rest = [&key.0, program].concat();
-    if program.is_empty() || (HEAD + rest.len()) as u64 > limit {
+    if program.is_empty() || (HEAD + rest.len()) as u64 > limit.min(LARGEST) {
         return Ok(());
     }
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -226,6 +229,14 @@ mod tests {
         assert_eq!(load_from(&folder.0, &key("a")), None);
         fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+        assert_eq!(load_from(&folder.0, &key("a")), None);
+        fs::remove_file(&file).unwrap();
+        let fifo = std::ffi::CString::new(file.to_str().unwrap()).unwrap();
+        // SAFETY: a path that lives during the call.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        assert_eq!(load_from(&folder.0, &key("a")), None);
+        fs::remove_file(&file).unwrap();
+        File::create(&file).unwrap().set_len(3 << 30).unwrap();
         assert_eq!(load_from(&folder.0, &key("a")), None);
         store_in(&folder.0, &key("a"), b"program", LIMIT).unwrap();
         assert_eq!(load_from(&folder.0, &key("a")).as_deref(), Some(&b"program"[..]));

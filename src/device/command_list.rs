@@ -33,6 +33,8 @@ pub(crate) struct CommandList {
     /// All queues.
     queues: Vec<Queue>,
     bound: u32,
+    /// Whether a kernel of it may print.
+    prints: bool,
     name: Arc<str>,
 }
 
@@ -80,7 +82,11 @@ impl CommandList {
                 queues.push(command.queue.clone());
             }
         }
-        Ok(Self { raw: Handle::new(list), queue: queue.clone(), queues, bound, name: Arc::from("replay") })
+        let prints = commands
+            .iter()
+            .any(|command| matches!(command.work, Work::Launch { program, .. } if program.prints()));
+        let (raw, queue, name) = (Handle::new(list), queue.clone(), Arc::from("replay"));
+        Ok(Self { raw, queue, queues, bound, prints, name })
     }
 
     /// The number of launches that go directly to the driver, if no other library uses their queues.
@@ -113,7 +119,8 @@ impl CommandList {
         sent: impl FnOnce(Event),
     ) -> Result<Event> {
         let begun = recorder::begin();
-        let list = self.queue.wait_list(after)?;
+        let mut list = self.queue.wait_list(after)?;
+        list.submission.prints = self.prints;
         if self.queues.iter().any(Queue::is_exposed) {
             // The commands follow each other, so a host task that delays one queue delays the others.
             self.queues.iter().for_each(Queue::expose);
@@ -147,6 +154,7 @@ pub(crate) struct SyclGraph {
     raw: Handle<ffi::SyclGraph>,
     queue: Queue,
     queues: Vec<Queue>,
+    prints: bool,
     name: Arc<str>,
 }
 
@@ -164,6 +172,7 @@ impl SyclGraph {
             raw: Handle::new(raw),
             queue: list.queue.clone(),
             queues: list.queues.clone(),
+            prints: list.prints,
             name: Arc::from("replay of a SYCL graph"),
         })
     }
@@ -174,7 +183,8 @@ impl SyclGraph {
     /// As [`CommandList::submit`].
     pub(crate) unsafe fn submit(&self, after: &[Event]) -> Result<Event> {
         let begun = recorder::begin();
-        let list = self.queue.wait_list(after)?;
+        let mut list = self.queue.wait_list(after)?;
+        list.submission.prints = self.prints;
         // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::graph_submit(self.raw.get()?, self.queue.raw()?, &list.addresses) };
         let raw = raw.during("replaying a SYCL graph")?;

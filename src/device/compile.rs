@@ -2,7 +2,7 @@
 
 use super::binary_cache::{self, Key};
 use super::header::{self, Spelling};
-use super::program::{Code, Includes, Program, Slot, Unit};
+use super::program::{Code, GroupSizes, Includes, Program, Slot, Unit};
 use super::{Context, Device};
 use super::{header_trial, kernel_cache};
 use crate::error::{During, Error, Result};
@@ -20,6 +20,10 @@ struct BuildTarget<'a> {
 }
 
 impl Program {
+    /// The log if the program of a source that compiles lacks the kernel: the source does not define it, or the device
+    /// cannot run it.
+    pub(crate) const LEFT_OUT: &str = "the source compiles but has no kernel of this name";
+
     /// The kernel `name` for this context and device, from the cache or newly built. `includes`: the files that the
     /// code includes.
     pub(crate) fn get(
@@ -50,7 +54,10 @@ impl Program {
         let slots = ffi::kernel_slots(&raw, ask_driver)
             .ok()
             .map(|codes| codes.into_iter().map(Slot::from_code).collect());
-        let built = Self::new(raw, slots);
+        // Some backends do not report these, either.
+        let groups =
+            ffi::kernel_group_sizes(&raw, device.raw()?).map(GroupSizes::from_driver).unwrap_or_default();
+        let built = Self::new(raw, slots, groups, includes.prints);
         kernel_cache::add_kernel(key, name, built, is_own)
     }
 }
@@ -186,7 +193,7 @@ impl BuildTarget<'_> {
         let named = Handle::new(self.compile(unit, source, name)?);
         let kernel = ffi::bundle_kernel(named.get()?, name).during("looking up a kernel")?;
         if kernel.is_null() {
-            return Err(self.failure(name, "the source compiles but has no kernel of this name".to_owned()));
+            return Err(self.failure(name, Program::LEFT_OUT.to_owned()));
         }
         Ok((kernel, true))
     }

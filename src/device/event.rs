@@ -151,7 +151,12 @@ impl Event {
         submission: Option<&Submission<'_>>,
     ) -> Self {
         let number = if queue.in_order() { queue.number() } else { 0 };
-        let command = Arc::new(Command::new(raw, number, launch, queue.is_exposed()));
+        let mut command = Command::new(raw, number, launch, queue.is_exposed());
+        command.prints = submission.is_some_and(|submission| submission.prints);
+        if command.prints || submission.is_some_and(|submission| submission.follows_output) {
+            queue.output().add(number);
+        }
+        let command = Arc::new(command);
         queue.add_in_flight(&command, submission);
         Self { command, queue: queue.clone(), ordered: true }
     }
@@ -224,11 +229,13 @@ impl Event {
     /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
     pub fn wait(&self) -> Result<()> {
         if self.command.is_done() {
+            self.write_output();
             return self.queue.raise_errors();
         }
         let begun = recorder::begin();
         let waited = self.wait_until_over();
         recorder::waited(begun, &self.queue, Some(self.record()));
+        self.write_output();
         match waited {
             Ok(Waited::InRuntime) if !self.queue.is_exposed() => self.queue.raise_stored_errors(),
             Ok(_) => self.queue.raise_errors(),
@@ -236,6 +243,16 @@ impl Event {
             // The error stored in the queue is the cause.
             Err(error) => self.queue.raise_stored_errors().and(Err(error)),
         }
+    }
+
+    /// Writes the output of the command and of those before it, once they are complete.
+    pub(super) fn write_output(&self) {
+        self.queue.write_output(self.command.prints);
+    }
+
+    /// Whether a wait may write output of kernels, and block meanwhile.
+    pub(crate) fn expects_output(&self) -> bool {
+        self.queue.output().is_expected()
     }
 
     /// As [`Event::wait`], but leaves the errors stored in the queue for the next wait of a user.

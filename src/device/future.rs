@@ -36,6 +36,13 @@ impl Event {
     /// # Ok::<(), usmq::Error>(())
     /// ```
     pub fn on_complete(&self, callback: impl FnOnce() + Send + 'static) {
+        let printed = self.expects_output().then(|| self.clone());
+        let callback = move || {
+            if let Some(event) = printed {
+                event.write_output();
+            }
+            callback();
+        };
         if self.is_complete() {
             return call_back(callback);
         }

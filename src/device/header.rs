@@ -5,10 +5,11 @@
 //! each version of the runtime.
 
 use crate::error::Result;
-use crate::runtime::{ForkMutex, kernel_cache, libraries};
+use crate::runtime::{ForkMutex, kernel_cache, libraries, read_text};
 use std::borrow::Cow;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The name by which kernels include it.
@@ -93,15 +94,17 @@ fn file() -> Option<PathBuf> {
 }
 
 fn read(file: &Path) -> Option<Spelling> {
-    let kept = fs::read_to_string(file).ok()?;
+    let kept = read_text(file, 64).ok()?;
     Spelling::ALL.into_iter().find(|spelling| spelling.word() == kept.trim())
 }
 
 /// Other processes see the whole file or none.
 fn keep(file: &Path, found: Spelling) -> std::io::Result<()> {
     let temporary = file.with_extension(std::process::id().to_string());
-    fs::write(&temporary, found.word())?;
-    fs::rename(&temporary, file)
+    // A file of this name is of an ended process with the same id, or no regular file.
+    let _ = fs::remove_file(&temporary);
+    fs::File::create_new(&temporary)?.write_all(found.word().as_bytes())?;
+    fs::rename(&temporary, file).inspect_err(|_| _ = fs::remove_file(&temporary))
 }
 
 #[cfg(test)]

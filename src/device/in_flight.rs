@@ -28,6 +28,8 @@ pub(super) struct Command {
     pub(super) launch: Option<Launch>,
     /// Whether the queue was exposed when the command was submitted. Host tasks submitted later cannot delay it.
     pub(super) exposed: bool,
+    /// Whether it is a kernel that may print.
+    pub(super) prints: bool,
 }
 
 impl Command {
@@ -38,7 +40,7 @@ impl Command {
         exposed: bool,
     ) -> Self {
         let (done, record) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { raw: Handle::new(raw), done, record, number, launch, exposed }
+        Self { raw: Handle::new(raw), done, record, number, launch, exposed, prints: false }
     }
 
     /// Whether it is known to be complete.
@@ -87,6 +89,10 @@ pub(super) struct Submission<'a> {
     to: &'a InFlight,
     /// The value of `submissions` before this one.
     before: u64,
+    /// Whether its command is a kernel that may print.
+    pub(super) prints: bool,
+    /// Whether its command follows one of another queue that may have printed.
+    pub(super) follows_output: bool,
 }
 
 impl Submission<'_> {
@@ -146,7 +152,8 @@ impl List {
 impl InFlight {
     /// Call before a submission, and drop the result after the command was added.
     pub(super) fn begin(&self) -> Submission<'_> {
-        Submission { to: self, before: self.submissions.fetch_add(BEGUN + 1, Ordering::AcqRel) }
+        let before = self.submissions.fetch_add(BEGUN + 1, Ordering::AcqRel);
+        Submission { to: self, before, prints: false, follows_output: false }
     }
 
     pub(super) fn add(&self, command: &Arc<Command>, submission: Option<&Submission<'_>>) -> Added {

@@ -47,7 +47,24 @@ pub(crate) struct Program(Arc<Inner>);
 struct Inner {
     raw: Handle<ffi::Kernel>,
     slots: Option<Box<[Slot]>>,
+    groups: GroupSizes,
+    prints: bool,
     work_group_sizes: WorkGroupSizes,
+}
+
+/// The work-groups of a built kernel, as far as its driver reports them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct GroupSizes {
+    /// The size that the kernel requires, in the driver's order of dimensions: the first one varies fastest.
+    pub(crate) required: Option<[usize; 3]>,
+    /// The most work-items of a group on the device.
+    pub(crate) most: Option<usize>,
+}
+
+impl GroupSizes {
+    pub(super) fn from_driver([x, y, z, most]: [usize; 4]) -> Self {
+        Self { required: (x != 0).then_some([x, y, z]), most: (most != 0).then_some(most) }
+    }
 }
 
 /// One argument of a built kernel as its driver counts them. A SYCL `local_accessor` is four, three of them
@@ -90,6 +107,11 @@ pub(crate) fn padded(items: usize) -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ContextKey(pub(super) usize);
 
+impl Includes {
+    /// Those of a unit without included files, whose kernels do not print.
+    pub(crate) const NONE: Self = Self { contents: 0, is_complete: true, prints: false };
+}
+
 /// The build input, and the device of the context.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Unit {
@@ -106,16 +128,28 @@ pub(crate) struct Includes {
     pub(crate) contents: u64,
     /// Whether usmq has found all of them. Otherwise a build must not outlive the process: the files may change.
     pub(crate) is_complete: bool,
-}
-
-impl Includes {
-    /// Those of a module without source.
-    pub(crate) const NONE: Self = Self { contents: 0, is_complete: true };
+    /// Whether a kernel of the unit may print, by `printf`.
+    pub(crate) prints: bool,
 }
 
 impl Program {
-    pub(super) fn new(raw: UniquePtr<ffi::Kernel>, slots: Option<Box<[Slot]>>) -> Self {
-        Self(Arc::new(Inner { raw: Handle::new(raw), slots, work_group_sizes: WorkGroupSizes::default() }))
+    pub(super) fn new(
+        raw: UniquePtr<ffi::Kernel>,
+        slots: Option<Box<[Slot]>>,
+        groups: GroupSizes,
+        prints: bool,
+    ) -> Self {
+        let work_group_sizes = WorkGroupSizes::default();
+        Self(Arc::new(Inner { raw: Handle::new(raw), slots, groups, prints, work_group_sizes }))
+    }
+
+    pub(crate) fn groups(&self) -> GroupSizes {
+        self.0.groups
+    }
+
+    /// Whether the kernel may print, so that waits for it write the output.
+    pub(super) fn prints(&self) -> bool {
+        self.0.prints
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Kernel> {

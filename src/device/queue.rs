@@ -3,6 +3,7 @@
 use super::driver_use::{self, DriverTurn, DriverUse};
 use super::driver_wait::{self, DriverWait};
 use super::in_flight::{Added, Command, InFlight, Submission};
+use super::output::Output;
 use super::{Context, Device, DeviceType, Priority};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
@@ -56,6 +57,7 @@ struct RawQueue {
     submitted: AtomicU64,
     completed: AtomicU64,
     in_flight: InFlight,
+    output: Output,
 }
 
 impl RawQueue {
@@ -69,6 +71,7 @@ impl RawQueue {
             submitted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             in_flight: InFlight::default(),
+            output: Output::default(),
         })
     }
 
@@ -249,9 +252,23 @@ impl Queue {
         self.0.raw.completed.fetch_max(number, Ordering::Relaxed);
     }
 
+    /// The number up to which all commands of an in-order queue are known to be complete.
+    pub(super) fn completed(&self) -> u64 {
+        self.0.raw.completed.load(Ordering::Relaxed)
+    }
+
+    /// The number of commands that usmq has submitted to an in-order queue.
+    pub(super) fn submitted_so_far(&self) -> u64 {
+        self.0.raw.submitted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn output(&self) -> &Output {
+        &self.0.raw.output
+    }
+
     /// Whether all commands before this one are known to be complete.
     pub(super) fn has_come_to(&self, number: u64) -> bool {
-        self.in_order() && self.0.raw.completed.load(Ordering::Relaxed) + 1 >= number
+        self.in_order() && self.completed() + 1 >= number
     }
 
     /// Call before a submission.
@@ -335,7 +352,12 @@ impl Queue {
     pub(crate) fn is_idle(&self) -> Result<bool> {
         // Before a lock that a thread of the parent may have held.
         not_forked()?;
-        Ok(!self.is_exposed() && self.0.raw.in_flight.is_empty()?)
+        let submitted = self.submitted_so_far();
+        let is_idle = !self.is_exposed() && self.0.raw.in_flight.is_empty()?;
+        if is_idle {
+            self.is_past(submitted);
+        }
+        Ok(is_idle)
     }
 
     /// Whether the host may do the work of its commands between them: host and device have one address space, no other

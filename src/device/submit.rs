@@ -32,6 +32,7 @@ impl Queue {
     pub(super) fn wait_list(&self, after: &[Event]) -> Result<WaitList<'_>> {
         checks::submits();
         let (mut addresses, mut proxies) = (SmallVec::new(), SmallVec::new());
+        let follows_output = after.iter().any(|event| event.queue() != self && event.expects_output());
         for event in after {
             if event.queue().is_exposed() && !event.is_complete() {
                 // A host task that delays the event delays this queue, too.
@@ -49,7 +50,9 @@ impl Queue {
                 proxies.push(event);
             }
         }
-        Ok(WaitList { addresses, _proxies: proxies, submission: self.begin_submission() })
+        let mut submission = self.begin_submission();
+        submission.follows_output = follows_output;
+        Ok(WaitList { addresses, _proxies: proxies, submission })
     }
 
     /// Submits a barrier: its event completes after `after`, events of any queues, and after all commands submitted to
@@ -202,7 +205,8 @@ impl Queue {
             return Ok(event);
         }
         let begun = recorder::begin();
-        let list = self.wait_list(after)?;
+        let mut list = self.wait_list(after)?;
+        list.submission.prints = program.prints();
         let kernel = program.raw()?;
         let (queue, capabilities) = (self.raw()?, self.device().capabilities());
         let open = OpenLaunch { capabilities, kernel, queue, extents: &extents, args };
@@ -252,8 +256,13 @@ impl Queue {
             recorder.check_wait(self)?;
         }
         let begun = recorder::begin();
+        let submitted = self.submitted_so_far();
         let waited = self.wait_for_all();
         recorder::waited(begun, self, None);
+        if waited.is_ok() {
+            self.is_past(submitted);
+            self.write_output(true);
+        }
         // If the wait fails, the error stored in the queue is the cause.
         waited.or_else(|error| match error {
             Error::Interrupted => Err(error),

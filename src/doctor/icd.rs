@@ -3,7 +3,7 @@
 //! Source: the OpenCL extension `cl_khr_icd`, and the loaders of Khronos and of the ocl-icd project.
 
 use super::system::{System, quoted};
-use std::fs::File;
+use crate::runtime::RegularFile;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -84,8 +84,8 @@ impl Entry {
             return Some(Fault::Absent);
         }
         let mut start = [0; 4];
-        let is_library =
-            File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"\x7fELF";
+        let read = RegularFile::open(&path, u64::MAX).and_then(|mut found| found.file.read_exact(&mut start));
+        let is_library = read.is_ok() && start == *b"\x7fELF";
         (!is_library).then_some(Fault::NotALibrary)
     }
 
@@ -144,15 +144,19 @@ pub(super) fn twin(system: &System, one: &Entry, other: &Entry) -> Option<Twin> 
     equal(&system.at(one), &system.at(other)).then_some(Twin::Copy)
 }
 
+/// No driver has as many bytes.
+const LARGEST: u64 = 1 << 30;
+
 /// Drivers have up to a hundred megabytes; only files of equal size are read.
 fn equal(one: &Path, other: &Path) -> bool {
-    let open = |path: &Path| File::open(path).ok().and_then(|file| Some((file.metadata().ok()?.len(), file)));
-    let (Some((length, one)), Some((other_length, other))) = (open(one), open(other)) else { return false };
-    if length != other_length {
+    let open = |path: &Path| RegularFile::open(path, LARGEST);
+    let (Ok(one), Ok(other)) = (open(one), open(other)) else { return false };
+    let length = one.bytes;
+    if length != other.bytes {
         return false;
     }
     let (mut one, mut other) =
-        (BufReader::with_capacity(1 << 20, one), BufReader::with_capacity(1 << 20, other));
+        (BufReader::with_capacity(1 << 20, one.file), BufReader::with_capacity(1 << 20, other.file));
     let (mut left, mut right) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     let mut rest = length;
     while rest > 0 {

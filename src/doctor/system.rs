@@ -3,12 +3,14 @@
 
 use crate::kernel::is_root;
 use crate::runtime::emulator::Fault;
-use crate::runtime::{self, Setting};
+use crate::runtime::{self, RegularFile, Setting, read_text};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// The largest text that the doctor reads.
+const TEXT: u64 = 16 << 20;
 
 pub(super) struct System {
     /// The folder used as `/`.
@@ -88,12 +90,14 @@ impl System {
     }
 
     pub(super) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
-        std::fs::read(self.at(path)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        read_text(&self.at(path), TEXT).ok()
     }
 
     /// Whether a file contains these bytes. Reads it in parts, because the file may not fit into memory.
     pub(super) fn has_bytes(&self, path: impl AsRef<Path>, wanted: &[u8]) -> bool {
-        let Ok(mut file) = File::open(self.at(path)) else { return false };
+        let Ok(RegularFile { mut file, .. }) = RegularFile::open(&self.at(path), u64::MAX) else {
+            return false;
+        };
         let mut part = Vec::new();
         loop {
             // Keep the end of the last part, which may start the wanted bytes.

@@ -3,12 +3,16 @@
 use super::build_log::with_advice;
 use super::checked_source::{CheckedParam, CheckedSource, checked_source};
 use super::debug;
+use super::definitions::Token;
+use super::device_lack::{DeviceFacts, lack, with_capability};
 use super::includes::IncludedFiles;
-use super::lexer::has_code;
-use super::module::refuse_module;
+use super::lexer::{has_code, tokens};
+use super::macros::expand;
+use super::module::{prints_text, refuse_module};
 use super::param::Param;
 use super::signature::{Signature, defined_kernels, read_signature, reconcile};
 use super::slots::agree;
+use super::work_groups::DeclaredGroups;
 use crate::device::{Code, ContextKey, Device, Includes, Program, Queue, Slot, header};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
@@ -49,6 +53,8 @@ pub(super) struct Inner {
     unknown: Unknown,
     /// Of the range, if the kernel is declared for a fixed number.
     pub(super) dimensions: Option<usize>,
+    /// The limits of its work-groups in the source.
+    pub(super) groups: DeclaredGroups,
     /// The parameters of a debug build.
     debug: Option<Box<[CheckedParam]>>,
     /// The builds of this kernel so far; usually one entry. A program keeps its context alive in the runtime,
@@ -135,15 +141,21 @@ impl Inner {
         let key = context.key();
         let includes = match &self.code {
             Code::Sycl(source) | Code::OpenCl(source) => {
-                IncludedFiles::read(source, &self.code.flags(&self.options)).stamp()
+                let files = IncludedFiles::read(source, &self.code.flags(&self.options));
+                if let Some(why) = files.refused() {
+                    return Err(build_error(&self.name, device, why.to_owned()));
+                }
+                files.stamp()
             }
-            Code::SpirV(_) => Includes::NONE,
+            Code::SpirV(module) => Includes { contents: 0, is_complete: true, prints: prints_text(module) },
         };
         let program = Program::get(context, device, &self.code, &self.name, &self.options, includes);
         let program = program.map_err(|error| match error {
-            Error::KernelBuild { name, device, log } => {
-                Error::KernelBuild { log: self.advised(&name, log), name, device }
-            }
+            Error::KernelBuild { name, device, log } => Error::KernelBuild {
+                log: with_capability(self.advised(&name, log, queue.device())),
+                name,
+                device,
+            },
             other => other,
         })?;
         let is_process_lifetime = context.is_process_lifetime();
@@ -163,10 +175,11 @@ impl Inner {
 impl Inner {
     /// The log of a failed build, with the kernels of the source if none has this name, and the fix if it is
     /// known.
-    fn advised(&self, name: &str, log: String) -> String {
+    fn advised(&self, name: &str, log: String, device: &Device) -> String {
         let (Code::Sycl(source) | Code::OpenCl(source)) = &self.code else { return log };
         let flags = self.code.flags(&self.options);
-        let defined = defined_kernels(source, &flags, &IncludedFiles::read(source, &flags));
+        let files = IncludedFiles::read(source, &flags);
+        let defined = defined_kernels(source, &flags, &files);
         // A kernel may also come from a macro that this search does not know.
         let is_unmarked = || {
             let missing = [
@@ -176,7 +189,7 @@ impl Inner {
             self.is_sycl() && missing.iter().any(|text| log.contains(text))
         };
         let log = if defined.iter().any(|defined| defined == name) {
-            log
+            if log == Program::LEFT_OUT { self.lack(source, &flags, &files, device) } else { log }
         } else if !defined.is_empty() {
             format!("the source defines no kernel {name:?}; it defines {}\n{log}", defined.join(", "))
         } else if is_unmarked() {
@@ -188,6 +201,22 @@ impl Inner {
             log
         };
         if self.is_sycl() { with_advice(log) } else { log }
+    }
+
+    /// Why the program of a source lacks a kernel that the source defines.
+    fn lack(&self, source: &str, flags: &[&str], files: &IncludedFiles, device: &Device) -> String {
+        let (Ok(properties), Ok(aspects)) = (device.properties(), device.aspect_names()) else {
+            return Program::LEFT_OUT.to_owned();
+        };
+        let expanded = expand(source, flags, files).unwrap_or_default();
+        let tokens: Vec<&str> = expanded.tokens.iter().map(Token::as_ref).collect();
+        let facts = DeviceFacts {
+            name: device.to_string(),
+            sub_groups: &properties.sub_group_sizes,
+            most_in_group: device.max_work_group_size(),
+            aspects,
+        };
+        lack(&tokens, &facts)
     }
 
     /// Why the type of this parameter is unknown, as the end of an error; empty if it is not.
@@ -205,6 +234,9 @@ impl Inner {
 impl Kernel {
     /// A kernel from SYCL C++: the free function `name`, declared as a kernel by `USMQ_KERNEL` of
     /// `usmq/kernel.h` or `SYCL_EXT_ONEAPI_FUNCTION_PROPERTY` of `sycl/sycl.hpp`. Built for the current queue.
+    ///
+    /// The compiler runs in this process, so a source that crashes it ends the process. It also reads the files that the
+    /// source includes. Do not build sources that you do not trust.
     ///
     /// Source: the SYCL extensions `sycl_ext_oneapi_kernel_compiler_sycl` and
     /// `sycl_ext_oneapi_free_function_kernels`.
@@ -234,11 +266,11 @@ impl Kernel {
         };
         // An error of the source itself has precedence.
         build(None)?;
-        let device = options.queue.map_or_else(current_queue, Ok)?.device().to_string();
-        Err(Error::KernelBuild { name: name.to_owned(), device, log: why })
+        Err(build_error(name, options.queue.map_or_else(current_queue, Ok)?.device(), why))
     }
 
-    /// A kernel from OpenCL C, for devices whose driver or runtime compiles it.
+    /// A kernel from OpenCL C, for devices whose driver or runtime compiles it, in this process; see
+    /// [`Kernel::from_sycl`].
     ///
     /// # Errors
     /// As [`Kernel::from_sycl_with`].
@@ -249,10 +281,15 @@ impl Kernel {
 
     /// A kernel from a SPIR-V module, for devices whose runtime or driver accepts SPIR-V.
     ///
+    /// # Safety
+    /// The module is valid, and a form that the driver accepts, as compilers write it. usmq checks its frame, its ids and
+    /// its kernels, but a driver may crash, or worse, on any other mistake in a module. The cache on disk keeps the built
+    /// program.
+    ///
     /// # Errors
     /// [`Error::KernelBuild`] for bytes that are not a SPIR-V module, for a module that the driver rejects,
     /// and for one without this kernel; [`Error::Value`] for parameters that contradict the built kernel.
-    pub fn from_spirv(module: &[u8], name: &str, options: KernelOptions) -> Result<Self> {
+    pub unsafe fn from_spirv(module: &[u8], name: &str, options: KernelOptions) -> Result<Self> {
         refuse_debug(&options)?;
         Self::build(Code::SpirV(module.into()), name, None, options)
     }
@@ -274,17 +311,14 @@ impl Kernel {
         let texts = read.as_ref().map_or(Vec::new(), |read| read.texts.clone());
         let is_given = options.params.is_some();
         let dimensions = read.as_ref().and_then(|read| read.dimensions);
+        let groups = read.as_ref().map_or_else(DeclaredGroups::default, |read| read.groups);
         let params = match (options.params, read) {
             (Some(params), Some(read)) => Some(reconcile(params, &read.params).map_err(|why| {
                 Error::value(format!("kernel {name:?}: {why}; omit params that the source declares"))
             })?),
             (given, read) => given.or(read.map(|read| read.params)),
         };
-        check_code(&code, name).map_err(|log| Error::KernelBuild {
-            name: name.to_owned(),
-            device: queue.device().to_string(),
-            log,
-        })?;
+        check_code(&code, name).map_err(|log| build_error(name, queue.device(), log))?;
         let mut flags = options.flags;
         // The device header then knows which dimension of the range is which, also in other functions.
         if let (Code::Sycl(source), Some(dimensions)) = (&code, dimensions)
@@ -303,6 +337,7 @@ impl Kernel {
             params,
             unknown: Unknown { texts, files },
             dimensions,
+            groups,
             debug,
             built: ForkMutex::default(),
         };
@@ -375,9 +410,34 @@ fn check_code(code: &Code, name: &str) -> Result<(), String> {
             "the source has no code: {}; pass the text of the kernel",
             if source.is_empty() { "it is empty" } else { "it is only blanks and comments" }
         )),
+        Code::Sycl(source) | Code::OpenCl(source) if deepest(source) > DEEPEST_BRACKETS => Err(format!(
+            "the source has more than {DEEPEST_BRACKETS} brackets inside each other, on which compilers crash; divide the \
+             expression"
+        )),
         Code::SpirV(module) => refuse_module(module, name),
         _ => Ok(()),
     }
+}
+
+fn build_error(name: &str, device: &Device, log: String) -> Error {
+    Error::KernelBuild { name: name.to_owned(), device: device.to_string(), log }
+}
+
+/// The compilers return an error from 256 on, and overflow their stack at some thousands.
+const DEEPEST_BRACKETS: usize = 1000;
+
+/// How many brackets are open at once at most.
+fn deepest(source: &str) -> usize {
+    let (mut open, mut most) = (0usize, 0);
+    for token in tokens(source) {
+        match token {
+            "(" | "[" | "{" => open += 1,
+            ")" | "]" | "}" => open = open.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(open);
+    }
+    most
 }
 
 fn refuse_debug(options: &KernelOptions) -> Result<()> {

@@ -3,8 +3,8 @@
 //!
 //! The compiler inside the SYCL runtime has SYCL's own headers and uses the host's C and C++ headers.
 
-use crate::runtime;
-use std::fs;
+use crate::runtime::{self, read_text};
+use std::path::Path;
 
 /// A missing prerequisite, without which no SYCL C++ kernel compiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) fn lack(log: &str) -> Option<Lack> {
 pub(crate) fn with_advice(log: String) -> String {
     match lack(&log) {
         Some(Lack::Header(_)) => {
-            let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+            let release = read_text(Path::new("/etc/os-release"), 1 << 20).unwrap_or_default();
             let install = install_compiler(&release, is_root());
             format!(
                 "{log}\nsycl.hpp needs the headers of a C++ standard library on this machine: {install}; a kernel \

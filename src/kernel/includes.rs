@@ -2,9 +2,10 @@
 
 use super::lexer::{Piece, pieces};
 use crate::device::{Includes, header};
+use crate::runtime::read_file;
 use std::collections::HashMap;
-use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// More files than any kernel includes: a limit for headers that include each other.
@@ -12,6 +13,8 @@ const MOST: usize = 4096;
 /// The most bytes of files that a signature is read from. Headers of the system have more, and define no types of
 /// parameters that usmq does not know.
 const LARGEST: usize = 256 << 10;
+/// The most bytes of one file. The compiler would read a larger one for minutes.
+const LARGEST_FILE: u64 = 256 << 20;
 /// The text of a directive, as the lexer gives it.
 const DIRECTIVE: &str = "include ";
 
@@ -25,6 +28,10 @@ pub(crate) struct IncludedFiles {
     /// Directives and options whose files usmq has not found, as they are written.
     missing: Vec<String>,
     contents: u64,
+    /// Whether a text has a call of `printf`, perhaps behind a macro.
+    prints: bool,
+    /// The first file that the compiler must not read, and why.
+    refused: Option<String>,
     /// Whether the files are too large for a signature, so that they are not here.
     is_large: bool,
 }
@@ -57,6 +64,7 @@ impl IncludedFiles {
     /// Finds all files; with `lexed` until they are too large for a signature.
     fn collect(source: &str, flags: &[&str], lexed: bool) -> Self {
         let mut all = Self::default();
+        all.prints = has_print(source.as_bytes()) || flags.iter().any(|flag| has_print(flag.as_bytes()));
         let folders = folders(flags, &mut all.missing);
         let mut known: HashMap<PathBuf, usize> = HashMap::new();
         let mut hasher = None;
@@ -72,9 +80,16 @@ impl IncludedFiles {
             if lexed && all.length() > LARGEST {
                 return all;
             }
-            let Some((path, text)) = find(&folder, &name, &folders) else {
-                all.miss(&name);
-                continue;
+            let (path, text) = match find(&folder, &name, &folders) {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    all.miss(&name);
+                    continue;
+                }
+                Err(why) => {
+                    all.refused = Some(why);
+                    return all;
+                }
             };
             let number = known.get(&path).copied();
             all.found.insert((folder, name), number.unwrap_or(all.files.len()));
@@ -82,6 +97,7 @@ impl IncludedFiles {
                 continue;
             }
             (&path, &text).hash(hasher.get_or_insert_with(DefaultHasher::new));
+            all.prints |= has_print(&text);
             let length = text.len();
             let text = String::from_utf8_lossy(&text);
             let pieces = if lexed { pieces(&text) } else { directives_of_lines(&text) };
@@ -126,9 +142,14 @@ impl IncludedFiles {
         self.files.iter().map(|file| file.length).sum()
     }
 
+    /// Why the compiler must not get the source: it would wait for a file, or read it without end.
+    pub(super) fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
     /// Identifies the included files for the caches of builds.
     pub(super) fn stamp(&self) -> Includes {
-        Includes { contents: self.contents, is_complete: self.missing.is_empty() }
+        Includes { contents: self.contents, is_complete: self.missing.is_empty(), prints: self.prints }
     }
 
     fn miss(&mut self, name: &str) {
@@ -157,6 +178,12 @@ impl IncludedFiles {
     }
 }
 
+/// Whether the text calls a function or a macro that prints: `printf` of any library, or those of `usmq/kernel.h`.
+fn has_print(text: &[u8]) -> bool {
+    let has = |word: &[u8]| text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
+    has(b"printf") || has(b"usmq_assert")
+}
+
 /// The directives on lines of their own, also those in comments: enough to find the files, and fast.
 fn directives_of_lines(text: &str) -> Vec<Piece> {
     let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix('#'));
@@ -177,16 +204,24 @@ fn is_name(text: &str) -> bool {
 /// A folder, and whether only names in quotes are looked up in it.
 type Folder = (PathBuf, bool);
 
-fn find(own: &Path, name: &str, folders: &[Folder]) -> Option<(PathBuf, Vec<u8>)> {
+/// The file with its text, or why the compiler must not read it.
+fn find(own: &Path, name: &str, folders: &[Folder]) -> Result<Option<(PathBuf, Vec<u8>)>, String> {
     let is_quoted = name.starts_with('"');
-    let path = name.get(1..name.len() - 1)?;
+    let Some(path) = name.get(1..name.len() - 1) else { return Ok(None) };
     let others =
         folders.iter().filter(|(_, for_quotes)| is_quoted || !for_quotes).map(|(folder, _)| &**folder);
-    is_quoted.then_some(own).into_iter().chain(others).find_map(|folder| {
+    for folder in is_quoted.then_some(own).into_iter().chain(others) {
         let path = folder.join(path);
-        let text = fs::read(&path).ok()?;
-        Some((in_real_folder(path), text))
-    })
+        match read_file(&path, LARGEST_FILE) {
+            Ok(text) => return Ok(Some((in_real_folder(path), text))),
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::FileTooLarge) => {
+                return Err(format!("cannot include {name}, found as {}: {error}", path.display()));
+            }
+            // As the compiler, look in the next folder.
+            Err(_) => {}
+        }
+    }
+    Ok(None)
 }
 
 /// The path without `..` and links in its folder: each file has one, also if files of two folders include each other.
@@ -223,6 +258,7 @@ fn folders(flags: &[&str], missing: &mut Vec<String>) -> Vec<Folder> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// A temporary folder of the test, deleted with this value.
     struct Root(PathBuf);
@@ -272,6 +308,37 @@ mod tests {
         root.write("second/other.h", "int e;");
         assert_ne!(stamp("#include \"other.h\"\n"), other);
         assert_eq!(stamp("#include <usmq/kernel.h>\n#include <none.h>\n#include MACRO\n"), 0);
+    }
+
+    #[test]
+    fn a_file_that_the_compiler_must_not_read_is_refused() {
+        let root = Root::new("refused");
+        root.write("first/outer.h", "#include \"zero.h\"");
+        std::os::unix::fs::symlink("/dev/zero", root.0.join("first/zero.h")).unwrap();
+        fs::File::create(root.0.join("second/large.h")).unwrap().set_len(LARGEST_FILE + 1).unwrap();
+        fs::create_dir(root.0.join("first/large.h")).unwrap();
+        let (first, second) = (root.flag("-I", "first"), root.flag("-I", "second"));
+        let refused = |source: &str| {
+            let all = IncludedFiles::read(source, &[&first, &second]);
+            all.refused().unwrap_or_default().to_owned()
+        };
+        let why = refused("#include <outer.h>");
+        assert!(why.starts_with("cannot include \"zero.h\"") && why.ends_with("not a regular file"), "{why}");
+        assert!(refused("#include <large.h>").ends_with("it has more than 268435456 bytes"));
+        assert_eq!(refused("#include <none.h>"), "");
+    }
+
+    #[test]
+    fn output_is_expected_from_sources_files_and_flags_that_name_printf() {
+        let root = Root::new("prints");
+        root.write("first/out.h", "#define OUT USMQ_PRINTF");
+        let first = root.flag("-I", "first");
+        let prints = |source: &str, flags: &[&str]| IncludedFiles::read(source, flags).stamp().prints;
+        assert!(prints("void f() { sycl::ext::oneapi::experimental::printf(\"\"); }", &[]));
+        assert!(prints("#include <out.h>", &[&first]));
+        assert!(prints("void f(int i) { USMQ_ASSERT(i < 3); }", &[]));
+        assert!(prints("void f() { OUT(\"\"); }", &["-DOUT=printf"]));
+        assert!(!prints("#include <usmq/kernel.h>\nvoid f() {}", &[&first]));
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl<'a> Prepared<'a> {
             report.bind(&mut self.bound);
             self.operands.push((report.memory().allocation(), Access::ReadWrite));
         }
-        self.extents = kernel.extents(launch, queue.device())?;
+        self.extents = kernel.extents(launch, queue.device(), program)?;
         kernel.check_local_memory(args, queue.device())
     }
 
@@ -245,7 +245,7 @@ impl Kernel {
     }
 
     /// Checks the ranges of a launch. Source: SYCL 2020, section 4.9.4.2.
-    fn extents(&self, launch: Launch<'_>, device: &Device) -> Result<Extents> {
+    fn extents(&self, launch: Launch<'_>, device: &Device, program: &Program) -> Result<Extents> {
         let Launch { global, local, .. } = launch;
         if !(1..=3).contains(&global.len()) {
             return self.refuse(format!("a range has 1 to 3 dimensions, not {}", global.len()));
@@ -262,8 +262,16 @@ impl Kernel {
         if product(global).is_none_or(|items| isize::try_from(items).is_err()) {
             return self.refuse(format!("range {global:?} has more work-items than fit in a size_t"));
         }
-        let mut extents = Extents::range(global);
-        let Some(local) = local else { return Ok(extents) };
+        if let Some(local) = local {
+            self.check_local(global, local, device)?;
+        }
+        match self.0.groups.groups((global, local), program.groups()) {
+            Ok(groups) => Ok(Extents { local: groups.unwrap_or_default(), ..Extents::range(global) }),
+            Err(why) => self.refuse(why),
+        }
+    }
+
+    fn check_local(&self, global: &[usize], local: &[usize], device: &Device) -> Result<()> {
         if local.len() != global.len() {
             return self
                 .refuse(format!("global range {global:?} and local range {local:?} differ in dimensions"));
@@ -275,14 +283,13 @@ impl Kernel {
             return self.refuse(format!("local range {local:?} does not divide global range {global:?}"));
         }
         let most = device.max_work_group_size();
-        if product(local).is_none_or(|items| items > most) {
+        let items = local.iter().try_fold(1usize, |all, extent| all.checked_mul(*extent));
+        if items.is_none_or(|items| items > most) {
             return self.refuse(format!(
                 "local range {local:?} has more than the {most} work-items that a work-group of {device} can have"
             ));
         }
-        extents.local = [1; 3];
-        extents.local[..local.len()].copy_from_slice(local);
-        Ok(extents)
+        Ok(())
     }
 
     /// Converts the arguments for the shim, and checks each against its parameter and the built kernel.
@@ -347,12 +354,10 @@ impl Kernel {
         let is_refused = matches!(&code[..], "nd_range" | "kernel_argument")
             || REFUSALS.iter().any(|part| message.contains(part));
         if is_refused {
-            let fix = if message.contains("required work-group size") {
-                "choose a range that this size divides, and omit local_size or pass this size"
-            } else {
-                "compare arguments and sizes with the kernel's declaration, or give params="
-            };
-            let message = format!("{launch}: the driver refused the launch ({message}); {fix}");
+            let message = format!(
+                "{launch}: the driver refused the launch ({message}); compare arguments and sizes with the kernel's \
+                 declaration, or give params="
+            );
             return Error::launch(name, None, message);
         }
         Error::Sycl { operation: format!("{operation} ({launch})"), code, message }

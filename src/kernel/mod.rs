@@ -9,6 +9,7 @@ mod checked_source;
 mod condition;
 mod debug;
 mod definitions;
+mod device_lack;
 mod elementwise;
 mod expression;
 mod host_args;
@@ -26,6 +27,7 @@ mod slots;
 mod structure;
 mod template;
 mod typed;
+mod work_groups;
 
 pub use arg::Arg;
 pub use build::{Kernel, KernelOptions};

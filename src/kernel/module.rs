@@ -53,6 +53,24 @@ pub(super) fn refuse_module(module: &[u8], name: &str) -> Result<(), String> {
     refuse_ids(&little_endian)
 }
 
+/// Whether an instruction of this module prints: `printf` of the set OpenCL.std, or a call with that name. Source: the
+/// SPIR-V specification, OpExtInst, and the OpenCL Extended Instruction Set, section 2.8.
+pub(super) fn prints_text(module: &[u8]) -> bool {
+    const EXT_INST: u32 = 12;
+    const PRINTF: u32 = 184;
+    let (words, _) = module.as_chunks::<4>();
+    let is_foreign = words.first().is_some_and(|first| u32::from_le_bytes(*first) != MAGIC);
+    let read = if is_foreign { u32::from_be_bytes } else { u32::from_le_bytes };
+    let mut at = HEADER;
+    while let Some(first) = words.get(at).map(|word| read(*word)) {
+        if first & 0xffff == EXT_INST && words.get(at + 4).is_some_and(|word| read(*word) == PRINTF) {
+            return true;
+        }
+        at += (first >> 16).max(1) as usize;
+    }
+    module.windows(6).any(|part| part == b"printf")
+}
+
 fn is_magic(word: &[u8; 4]) -> bool {
     u32::from_le_bytes(*word) == MAGIC || u32::from_be_bytes(*word) == MAGIC
 }
@@ -123,6 +141,18 @@ mod tests {
             changed[at..at + 4].copy_from_slice(&value.to_le_bytes());
             let why = refuse_module(&changed, "add").unwrap_err();
             assert!(why.contains(expected), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_module_that_prints_is_found() {
+        for write in [u32::to_le_bytes, u32::to_be_bytes] {
+            let mut changed = module(&[b"add"], write);
+            assert!(!prints_text(&changed));
+            let call = [7 << 16 | 12, 1, 2, 3, 184, 4, 5];
+            changed.extend(call.into_iter().flat_map(write));
+            assert!(prints_text(&changed));
+            assert!(prints_text(&module(&[b"my_printf"], u32::to_le_bytes)));
         }
     }
 

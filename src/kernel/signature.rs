@@ -9,6 +9,7 @@ use super::definitions::Token;
 use super::includes::IncludedFiles;
 use super::macros::{Expanded, expand};
 use super::param::{Param, angles, close, is_word, param, split};
+use super::work_groups::DeclaredGroups;
 use crate::array::{DType, Family};
 use crate::device::header;
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ pub(crate) struct Signature {
     pub texts: Vec<String>,
     /// Of the range, if the kernel is declared for a fixed number.
     pub dimensions: Option<usize>,
+    pub(super) groups: DeclaredGroups,
 }
 
 /// The signature of the function `name`, if the source or a file that it includes has a readable definition. `flags` are
@@ -59,7 +61,8 @@ pub(crate) fn read_signature(
     if !source.contains(header::NAME) {
         first = first.into_iter().map(Param::padded).collect();
     }
-    is_same.then(|| Signature { params: first, texts, dimensions: dimensions(&tokens, name) })
+    let (dimensions, groups) = (dimensions(&tokens, name), declared_groups(&tokens, name));
+    is_same.then_some(Signature { params: first, texts, dimensions, groups })
 }
 
 /// The types that the arguments of a template give to its parameters. `before` ends with the template's declaration.
@@ -118,10 +121,22 @@ fn params<'a>(tokens: &[&'a str], start: usize, view: &View<'a, '_>) -> Option<(
     Some(split(list).into_iter().map(|tokens| (param(&view.resolved(tokens)), tokens.join(" "))).unzip())
 }
 
+/// The text before `name` in each of its declarations.
+fn declarations<'t, 'a>(tokens: &'t [&'a str], name: &'t str) -> impl Iterator<Item = &'t [&'a str]> {
+    let is_declared = move |at: &usize| tokens[*at] == name && tokens.get(at + 1) == Some(&"(");
+    let starts = (0..tokens.len()).filter(is_declared);
+    starts.filter_map(|at| tokens[..at].rsplit(|token| matches!(*token, ";" | "}" | "{")).next())
+}
+
+/// The limits of work-groups in all declarations of `name`.
+fn declared_groups(tokens: &[&str], name: &str) -> DeclaredGroups {
+    let all: Vec<&str> = declarations(tokens, name).flatten().copied().collect();
+    DeclaredGroups::of(&all)
+}
+
 /// The dimensions on which the declarations of `name` agree. The property may be on one of several.
 fn dimensions(tokens: &[&str], name: &str) -> Option<usize> {
-    let is_declared = |at: &usize| tokens[*at] == name && tokens.get(at + 1) == Some(&"(");
-    let mut all = (0..tokens.len()).filter(is_declared).filter_map(|at| declared_dimensions(&tokens[..at]));
+    let mut all = declarations(tokens, name).filter_map(declared_dimensions);
     let first = all.next()?;
     all.all(|other| other == first).then_some(first)
 }

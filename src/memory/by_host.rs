@@ -63,6 +63,7 @@ pub(crate) fn waited_copy(
     if !is_free || !run(queue, &[operand], (Kind::Copy, bytes), copy)? {
         return Ok(false);
     }
+    queue.write_output(false);
     queue.raise_errors().map(|()| true)
 }
 

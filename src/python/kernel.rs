@@ -5,14 +5,14 @@ use super::classes::{Event, Queue};
 use super::gil::detach;
 use super::host::HostInput;
 use super::protocol::{self, Memory};
-use super::{argument, dtype, index, memory, scope, submitter, target};
+use super::{argument, dtype, index, memory, scope, structure, submitter, target};
 use crate::Error;
 use crate::array::{DType, HostMemory};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use crate::memory::Access;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple};
+use pyo3::types::{PyString, PyTuple};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
@@ -126,6 +126,9 @@ impl Kernel {
 
     /// Build a kernel from the bytes of a SPIR-V module; parameters as ``from_sycl``.
     ///
+    /// Pass only modules that a compiler has written, from a source that you trust: usmq checks frame, ids and
+    /// kernels of a module, but a driver may end the process on any other mistake in it.
+    ///
     /// Raises
     /// ------
     /// KernelBuildError
@@ -142,7 +145,8 @@ impl Kernel {
         queue: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let options = kernel_options(py, Vec::new(), params, queue)?;
-        Ok(Self(detach(py, || crate::Kernel::from_spirv(module, name, options))?))
+        // SAFETY: Python has no unsafe: the docstring makes the caller responsible for the module.
+        Ok(Self(detach(py, || unsafe { crate::Kernel::from_spirv(module, name, options) })?))
     }
 
     /// The function's name.
@@ -225,7 +229,7 @@ pub(super) fn host_argument<'py>(
             return raised;
         }
         let class = argument::class_name(object);
-        let fix = if has_fields(object).unwrap_or(false) {
+        let fix = if structure::has_fields(object).unwrap_or(false) {
             "; for a structure by value pass one element, as x[0]"
         } else {
             ""
@@ -444,7 +448,7 @@ pub(super) fn argument<'a, 'py>(
         });
     }
     let object = &*object;
-    if let Some(bytes) = structure(object)? {
+    if let Some(bytes) = structure::bytes(object)? {
         return Ok(Arg::bytes(&bytes));
     }
     if let Ok(numbers) = object.cast::<PyTuple>() {
@@ -475,33 +479,6 @@ pub(super) fn argument<'a, 'py>(
 
 fn own_array<'a>(object: Borrowed<'a, '_, PyAny>) -> Option<&'a crate::Array> {
     Some(&*object.cast::<super::classes::Array>().ok()?.get().array)
-}
-
-/// Whether it has a dtype of numpy with fields.
-fn has_fields(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Some(dtype) = object.getattr_opt("dtype")? else { return Ok(false) };
-    Ok(dtype.getattr_opt("names")?.is_some_and(|names| !names.is_none()))
-}
-
-/// The bytes of a structure: of a numpy scalar with fields, or an instance of `ctypes.Structure` or `Union`.
-fn structure(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
-    if index::is_plain(object) {
-        return Ok(None);
-    }
-    let py = object.py();
-    let bytes = |object: &Bound<'_, PyAny>| py.get_type::<PyBytes>().call1((object,))?.extract().map(Some);
-    if let Some(ndim) = object.getattr_opt("ndim")? {
-        let is_one = ndim.extract::<usize>().ok() == Some(0) && has_fields(object)?;
-        return if is_one { bytes(&object.call_method0("tobytes")?) } else { Ok(None) };
-    }
-    let modules = py.import("sys")?.getattr("modules")?;
-    let Ok(ctypes) = modules.get_item("_ctypes") else { return Ok(None) };
-    for class in ["Structure", "Union"] {
-        if object.is_instance(&ctypes.getattr(class)?)? {
-            return bytes(object);
-        }
-    }
-    Ok(None)
 }
 
 fn refuse(object: &Bound<'_, PyAny>) -> PyErr {

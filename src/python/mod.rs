@@ -40,6 +40,7 @@ mod protocol;
 mod queue;
 mod scalar;
 mod scope;
+mod structure;
 mod suai;
 mod submitter;
 mod target;

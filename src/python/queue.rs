@@ -321,7 +321,7 @@ impl Event {
     /// SyclError
     ///     The command, or an earlier one on its queue, has reported an error.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        if submitter::done_soon(|| self.0.is_complete()) {
+        if submitter::done_soon(|| self.0.is_complete()) && !self.0.expects_output() {
             // A thread that releases the GIL may get it back much later, when other threads run Python.
             return Ok(self.0.wait()?);
         }

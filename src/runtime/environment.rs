@@ -197,6 +197,9 @@ fn cpu_runtime_beside_libsycl() -> Option<PathBuf> {
     Some(runtime_folder()?.join(CPU_RUNTIME)).filter(|path| path.exists())
 }
 
+/// A vendor file has one line, the path of a library.
+const VENDOR_FILE: u64 = 1 << 16;
+
 /// The same driver registered under two paths breaks its second device, so a system-wide registration has
 /// precedence.
 fn a_vendor_file_names_the_cpu_runtime() -> bool {
@@ -205,7 +208,7 @@ fn a_vendor_file_names_the_cpu_runtime() -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries
         .flatten()
-        .filter_map(|entry| std::fs::read_to_string(entry.path()).ok())
+        .filter_map(|entry| super::read_text(&entry.path(), VENDOR_FILE).ok())
         .any(|text| names_a_present_cpu_runtime(text.trim()))
 }
 

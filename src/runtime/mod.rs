@@ -15,7 +15,9 @@ mod interned;
 pub(crate) mod interrupt;
 mod loaded_libraries;
 pub(crate) mod opencl_layers;
+mod output;
 pub(crate) mod python_lock;
+mod regular_file;
 mod retry;
 
 pub(crate) use cache_dir::{Who, fault, make_private};
@@ -31,7 +33,9 @@ pub use interrupt::with_interrupt;
 pub(crate) use loaded_libraries::{drivers_are_loaded, libraries};
 pub use opencl_layers::Layers;
 pub(crate) use opencl_layers::waits_are_ordered;
+pub(crate) use output::write_stdout;
 pub(crate) use python_lock::without_python_lock;
+pub(crate) use regular_file::{RegularFile, read_file, read_text};
 pub(crate) use retry::{Patience, retry};
 
 use crate::error::{Error, Result};

@@ -188,7 +188,8 @@ fn kernels(sweep: &mut Sweep, home: &Queue) {
         with_length,
         |(x, module, flag)| {
             let options = KernelOptions { flags: vec![flag.clone()], ..options() };
-            launch(&Kernel::from_spirv(module, "add", options)?, x)
+            // SAFETY: a valid module.
+            launch(&unsafe { Kernel::from_spirv(module, "add", options) }?, x)
         },
         |(x, ..), done| added(x, done),
     );

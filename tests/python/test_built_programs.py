@@ -199,3 +199,43 @@ def test_a_folder_that_others_may_write_to_is_not_used(cache: Path) -> None:
     assert done.stdout == "7 1\n"
     assert "others may write" in done.stderr
     assert not list(cache.iterdir())
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def make_large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(3 << 30)
+
+
+@pytest.mark.parametrize("make", [make_fifo, make_endless, make_large])
+def test_a_cache_file_that_is_no_file_of_usmq_is_ignored(
+    run_python: Run, cache: Path, make: Callable[[Path], None]
+) -> None:
+    program = PROGRAM + (
+        "\nk = usmq.Kernel.from_sycl('#include <usmq/kernel.h>\\n"
+        "USMQ_KERNEL(1) void f(int *x) { x[0] = 9; }', 'f')\nk(1, x)\nprint(x.tolist()[0])"
+    )
+    settings = {"SYCL_CACHE_PERSISTENT": "1", "SYCL_CACHE_DIR": str(cache)}
+    arguments = ("-c", program, PLAIN, spirv().hex())
+    assert run_python(None, *arguments, **settings).stdout.split() == ["7", "1", "9"]
+    files = [*programs(cache), *cache.glob("usmq-header-*")]
+    assert len(files) == 3
+    for file in files:
+        file.unlink()
+        make(file)
+    assert run_python(None, *arguments, **settings).stdout.split() == ["7", "1", "9"]
+
+
+def test_a_fifo_as_an_included_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "term.h")
+    for source in (SOURCE, "#include <usmq/kernel.h>\n" + SOURCE):
+        make = usmq.Kernel.from_sycl if "usmq/" in source else usmq.Kernel.from_opencl
+        with pytest.raises(usmq.KernelBuildError, match=r"term\.h: it is not a regular file"):
+            make(source, "add", options=[f"-I{tmp_path}"])

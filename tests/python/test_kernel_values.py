@@ -51,6 +51,80 @@ def test_structures_are_passed_by_value(value: Any) -> None:
     assert y.tolist() == [3.0, 2.5]
 
 
+class Big(ctypes.BigEndianStructure):
+    """The fields of Pair in the other byte order."""
+
+    _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_float)]
+
+
+class Outer(ctypes.Structure):
+    """Hides a structure in the other byte order in an array."""
+
+    _fields_ = [("pairs", Big * 1)]
+
+
+class Swapped(ctypes.Structure):
+    """One field of another byte order."""
+
+    _fields_ = [("a", ctypes.c_int.__ctype_be__), ("b", ctypes.c_float)]
+
+
+class Derived(Swapped):
+    """Has the fields of its base."""
+
+    _fields_ = []
+
+
+class Either(ctypes.Union):
+    """A union of both byte orders."""
+
+    _fields_ = [("one", ctypes.c_double), ("other", Big)]
+
+
+class Holder(ctypes.Structure):
+    """Holds a Python object."""
+
+    _fields_ = [("object", ctypes.py_object)]
+
+
+FOREIGN: list[tuple[Any, str]] = [
+    (np.array((1, 2.5), PAIR.newbyteorder(">")), 'field "a" has the byte order'),
+    (np.array([(1, 2.5)], PAIR.newbyteorder(">"))[0], 'field "a" has the byte order'),
+    (np.array((1, 2.5), [("a", "i4"), ("b", ">f4")]), 'field "b" has the byte order'),
+    (np.array(((1, 2.5),), [("p", [("a", "i4"), ("b", ">f4")])]), 'field "p.b" has the byte'),
+    (np.array(([1, 2],), [("v", ">i4", 2)]), 'field "v" has the byte order'),
+    (np.array(([(1, 2)],), [("v", [("a", "i4"), ("b", ">f4")], 1)]), 'field "v.b" has the byte'),
+    (np.rec.array([(1, 2.5)], dtype=PAIR.newbyteorder(">"))[0], 'field "a" has the byte order'),
+    (np.array(([],), [("o", object)]), 'field "o" holds Python objects'),
+    (np.array((([], 0),), [("p", [("o", object), ("n", "i8")])]), 'field "p.o" holds Python'),
+    (Big(1, 2.5), "it has the byte order"),
+    (Outer(), 'field "pairs" has the byte order'),
+    (Swapped(1, 2.5), 'field "a" has the byte order'),
+    (Derived(1, 2.5), 'field "a" has the byte order'),
+    (Either(1.0), 'field "other" has the byte order'),
+    (Holder([]), 'field "object" holds Python objects'),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), FOREIGN)
+def test_a_structure_that_a_kernel_cannot_read_is_refused(value: Any, text: str) -> None:
+    y = usmq.zeros(2, "f4")
+    with pytest.raises(TypeError, match=f"a structure as a kernel argument, .*: {text}"):
+        built("pair")(1, y, value)
+    assert y.tolist() == [0, 0]
+
+
+def test_structures_in_structures_and_arrays_are_passed_by_value() -> None:
+    class Nest(ctypes.Structure):
+        _fields_ = [("pairs", Pair * 1)]
+
+    y = usmq.zeros(2, "f4")
+    for value in (np.array(([(3, 2.5)],), [("v", PAIR, 1)]), Nest((Pair * 1)(Pair(3, 2.5)))):
+        built("pair")(1, y, value)
+        assert y.tolist() == [3.0, 2.5]
+        y.fill(0)
+
+
 def test_a_structure_of_another_size_is_refused() -> None:
     y = usmq.zeros(2, "f4")
     wrong = np.array((3, 2.5), [("a", "i4"), ("b", "f8")])

@@ -40,9 +40,36 @@ fn opencl() -> Result<Option<Queue>> {
     Ok(is_opencl.then_some(queue))
 }
 
+/// A kernel of a module that a compiler has written, or whose mistakes usmq finds.
+fn spirv_kernel(module: &[u8], name: &str, options: KernelOptions) -> Result<Kernel> {
+    // SAFETY: the tests pass no other modules.
+    unsafe { Kernel::from_spirv(module, name, options) }
+}
+
 fn opencl_kernel(name: &str, flags: &[&str]) -> Result<Kernel> {
     let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
     Kernel::from_opencl(OPENCL, name, KernelOptions { flags, ..KernelOptions::default() })
+}
+
+#[test]
+fn a_source_with_too_many_nested_brackets_is_refused_before_the_compiler() -> Result<()> {
+    let nested = |depth: usize| format!("{}1{}", "(".repeat(depth), ")".repeat(depth));
+    let sycl = |depth| {
+        format!("#include <usmq/kernel.h>\nUSMQ_KERNEL(1) void f(int *x) {{ x[0] = {}; }}", nested(depth))
+    };
+    Kernel::from_sycl(&sycl(200), "f")?;
+    let refused = Kernel::from_sycl(&sycl(20_000), "f");
+    assert!(
+        matches!(&refused, Err(Error::KernelBuild { log, .. }) if log.contains("1000 brackets")),
+        "{refused:?}"
+    );
+    let source = format!("kernel void f(global int *x) {{ x[0] = {}; }}", nested(20_000));
+    let refused = Kernel::from_opencl(&source, "f", KernelOptions::default());
+    assert!(
+        matches!(&refused, Err(Error::KernelBuild { log, .. }) if log.contains("1000 brackets")),
+        "{refused:?}"
+    );
+    Ok(())
 }
 
 /// Launches a kernel that stays inside its arguments.
@@ -169,7 +196,7 @@ fn a_spirv_module_runs_with_and_without_parameters_named() -> Result<()> {
     let params = vec![Param::ReadWrite(Some(DType::U32)), Param::Scalar(DType::U32)];
     for params in [None, Some(params)] {
         let named = params.is_some();
-        let add = Kernel::from_spirv(&spirv(), "add", KernelOptions { params, ..KernelOptions::default() })?;
+        let add = spirv_kernel(&spirv(), "add", KernelOptions { params, ..KernelOptions::default() })?;
         let x = states_of(&[10, 20, 30], &queue)?;
         start(&add, &[3], None, &[(&x).into(), 5u32.into()])?;
         assert_eq!(x.to_vec::<u32>()?, [15, 25, 35]);
@@ -178,7 +205,7 @@ fn a_spirv_module_runs_with_and_without_parameters_named() -> Result<()> {
         let plain = [(&x).into(), Arg::number(Scalar::Int(1), None)];
         assert_eq!(start(&add, &[3], None, &plain).is_ok(), named, "a number needs a type");
     }
-    let unknown = Kernel::from_spirv(&spirv(), "subtract", KernelOptions::default());
+    let unknown = spirv_kernel(&spirv(), "subtract", KernelOptions::default());
     assert!(matches!(unknown, Err(Error::KernelBuild { .. })), "{unknown:?}");
     Ok(())
 }
@@ -437,10 +464,10 @@ fn bytes_that_are_not_spirv_are_refused_before_the_driver_reads_them() -> Result
         (&stuck, "instruction"),
     ];
     for (module, part) in cases {
-        let log = log_of(Kernel::from_spirv(module, "add", KernelOptions::default()));
+        let log = log_of(spirv_kernel(module, "add", KernelOptions::default()));
         assert!(log.contains(part), "{part:?} is missing in {log}");
     }
-    let log = log_of(Kernel::from_spirv(&spirv(), "subtract", KernelOptions::default()));
+    let log = log_of(spirv_kernel(&spirv(), "subtract", KernelOptions::default()));
     assert!(log.contains("\"add\""), "the log must name the available kernels: {log}");
     Ok(())
 }
@@ -508,7 +535,7 @@ fn arguments_are_checked_against_the_sizes_known_to_the_runtime() -> Result<()> 
         assert!(text.contains("\"point\", argument 1") && text.contains(part), "{text}");
         assert!(text.contains("16 bytes") && !text.contains("UR_RESULT"), "{text}");
     }
-    let add = Kernel::from_spirv(&spirv(), "add", KernelOptions::default())?;
+    let add = spirv_kernel(&spirv(), "add", KernelOptions::default())?;
     let x = Array::zeros::<u32>([3])?;
     let text = refusal(&add, &[3], None, &[(&x).into(), 5u64.into()]);
     assert!(text.contains("\"add\", argument 1") && text.contains("uint64 5"), "{text}");
@@ -519,7 +546,7 @@ fn arguments_are_checked_against_the_sizes_known_to_the_runtime() -> Result<()> 
         (vec![Param::Local, Param::Scalar(DType::U32)], "parameter 0"),
     ] {
         let options = KernelOptions { params: Some(params), ..KernelOptions::default() };
-        let refused = Kernel::from_spirv(&spirv(), "add", options);
+        let refused = spirv_kernel(&spirv(), "add", options);
         assert!(
             matches!(&refused, Err(Error::Value { message: text, .. }) if text.contains(part)),
             "{part}: {refused:?}"

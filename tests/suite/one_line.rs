@@ -143,8 +143,7 @@ fn a_mark_that_contradicts_the_declaration_is_refused() -> Result<()> {
     let text = refused(add.launch((&x, Arg::read(&y.index(&[every(-1, 3)])?), &z)));
     assert!(text.contains("argument y"), "{text}");
     let mut host = [0i32; 4];
-    let args =
-        [(&x).into(), Arg::host_read(HostMemory::from_slice_mut(&mut host), None), Arg::from(&z)];
+    let args = [(&x).into(), Arg::host_read(HostMemory::from_slice_mut(&mut host), None), Arg::from(&z)];
     // SAFETY: `host` lives until the launch returns, and nothing else uses it.
     let text = refused(unsafe { add.launch_with_host(ElementwiseLaunch::default(), &args) });
     assert!(text.contains("argument y: it is marked as read"), "{text}");

@@ -50,7 +50,7 @@ def build(*, force: bool = False) -> Path:
         may write to the folder.
     """
     path = _path()
-    if path.exists() and not force:
+    if path.is_file() and not force:
         _check_private(path)
         return path
     command = _compile_command()
@@ -76,7 +76,7 @@ def build(*, force: bool = False) -> Path:
 def library() -> Path:
     """Return the library that `build` has made for these versions; raise InteropError without."""
     path = _path()
-    if not path.exists():
+    if not path.is_file():
         raise usmq.InteropError(
             f"usmq {usmq.__version__} has no device mapper for pyarrow {_pyarrow().__version__} in "
             f"{path.parent}; build it once with `python -m usmq pyarrow build`"

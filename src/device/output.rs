@@ -1,0 +1,85 @@
+//! The output of kernels that print. The C library keeps it in a buffer if stdout is no terminal, so a wait writes it.
+
+use super::Queue;
+use crate::runtime::write_stdout;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The commands of a queue whose output is not yet written.
+#[derive(Default)]
+pub(super) struct Output {
+    /// Whether there was any: a queue whose kernels do not print pays for one load.
+    any: AtomicBool,
+    /// The numbers of the first and the last of them; 0 on an out-of-order queue, whose waits do not tell which commands
+    /// are complete.
+    commands: Mutex<Option<(u64, u64)>>,
+}
+
+impl Output {
+    /// Whether a command of the queue has printed, or may have followed one that has.
+    pub(super) fn is_expected(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    pub(super) fn add(&self, number: u64) {
+        let mut commands = self.commands.lock();
+        let (first, last) = commands.unwrap_or((number, number));
+        *commands = Some((first.min(number), last.max(number)));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether output is due, when all commands up to this one are complete. It then counts as written.
+    fn take(&self, completed: u64) -> bool {
+        let mut commands = self.commands.lock();
+        let Some((first, last)) = *commands else { return false };
+        if first > completed {
+            return false;
+        }
+        if last != 0 {
+            *commands = (last > completed).then_some((completed + 1, last));
+        }
+        true
+    }
+}
+
+impl Queue {
+    /// Writes the output of complete commands, after a wait. Blocks while the reader of stdout does not read only if
+    /// `may_block`. Call it without a lock.
+    pub(crate) fn write_output(&self, may_block: bool) {
+        let output = self.output();
+        if !output.is_expected() {
+            return;
+        }
+        let completed = self.completed();
+        if output.take(completed) && !write_stdout(may_block) {
+            output.add(completed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_due_once_after_its_command() {
+        let output = Output::default();
+        assert!(!output.is_expected() && !output.take(9));
+        output.add(3);
+        output.add(7);
+        assert!(output.is_expected() && !output.take(2));
+        assert!(output.take(3));
+        assert!(!output.take(3), "written");
+        assert!(output.take(8));
+        assert!(!output.take(100));
+        output.add(101);
+        assert!(output.take(101));
+    }
+
+    #[test]
+    fn each_wait_of_an_out_of_order_queue_writes() {
+        let output = Output::default();
+        output.add(0);
+        assert!(output.take(0) && output.take(0));
+    }
+}

@@ -1,0 +1,120 @@
+"""The output of kernels beside that of Python, if stdout is a pipe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+START = """
+import asyncio, os, sys, threading, time
+import numpy as np
+import usmq
+
+if usmq.current_queue().device.type != "cpu":
+    print("not a CPU device", flush=True)
+    os._exit(77)
+SOURCE = '#include <usmq/kernel.h>\\nUSMQ_KERNEL(1) void f(int n, int *x) '
+SOURCE += '{ USMQ_PRINTF("kernel %d\\\\n", n); x[0] = n; }'
+k = usmq.Kernel.from_sycl(SOURCE, "f")
+x = usmq.zeros(1, "i4")
+say = lambda text: print(text, flush=True)
+"""
+
+
+def run(program: str, timeout: float = 100) -> list[str]:
+    """Return the lines that the program has written to a pipe."""
+    program = START + textwrap.dedent(program)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=timeout
+    )
+    if done.returncode == 77:
+        pytest.skip("the default device is no CPU, whose driver prints by itself")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+WAITS = {
+    "event": "k(1, N, x).wait()",
+    "event after polls": "e = k(1, N, x)\nwhile not e.done(): pass\ne.wait()",
+    "queue": "k(1, N, x)\nx.queue.wait()",
+    "array": "k(1, N, x)\nx.wait()",
+    "array after polls": "e = k(1, N, x)\nwhile not e.done(): pass\nx.wait()",
+    "numbers": "k(1, N, x)\nassert x.tolist() == [N]",
+    "numpy": "k(1, N, x)\nx.to_numpy()",
+    "numpy after polls": "e = k(1, N, x)\nwhile not e.done(): pass\nx.to_numpy()",
+    "later copy": "k(1, N, x)\nx.copy().to_numpy()",
+    "other queue": "k(1, N, x)\ny = usmq.zeros(1, 'i4', queue=usmq.Queue('cpu', profiling=True))\n"
+    "y.copy_from(x)\ny.queue.wait()",
+    "await": "async def main(): await k(1, N, x)\nasyncio.run(main())",
+    "callback": "e = threading.Event()\n"
+    "k(1, N, x).add_done_callback(lambda _: (say('called'), e.set()))\ne.wait()",
+    "replay": "with usmq.capture() as g: k(1, N, x)\ng.replay().wait()",
+    "host array": "k(1, N, np.zeros(1, 'i4'))",
+    "out-of-order queue": "q = usmq.Queue('cpu', in_order=False)\n"
+    "k(1, N, usmq.zeros(1, 'i4', queue=q)).wait()",
+    "one-line kernel": "text = 'x[i] = 1; USMQ_PRINTF(\"kernel %d\\\\n\", N)'\n"
+    "usmq.elementwise('int *x', text)(x)\nx.wait()",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_output_comes_before_that_after_the_wait(wait: str) -> None:
+    program = "say('before')\n" + wait.replace("N", "1")
+    program += "\nsay('between')\n" + wait.replace("N", "2") + "\nsay('after')\nos._exit(0)"
+    called = ["called"] if "called" in wait else []
+    second = "kernel 2"
+    expected = ["before", "kernel 1", *called, "between", second, *called, "after"]
+    assert run(program) == expected
+
+
+def test_other_languages_print_in_order() -> None:
+    program = """
+        a = usmq.Kernel.from_opencl('kernel void f(int n) { printf("kernel %d\\\\n", n); }', "f")
+        source = '#include <sycl/sycl.hpp>\\nnamespace e = sycl::ext::oneapi::experimental;\\n'
+        source += 'extern "C" SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((e::nd_range_kernel<1>)) '
+        source += 'void f(int n) { e::printf("kernel %d\\\\n", n); }'
+        b = usmq.Kernel.from_sycl(source, "f")
+        for kernel in (a, b):
+            kernel(1, np.int32(1)).wait()
+            say("between")
+        os._exit(0)
+    """
+    assert run(program) == ["kernel 1", "between"] * 2
+
+
+def test_a_pipe_that_nobody_reads_does_not_block_other_waits() -> None:
+    program = START + textwrap.dedent("""
+        def prints():
+            for number in range(100_000):
+                k(1, number, x).wait()
+        threading.Thread(target=prints, daemon=True).start()
+        add = usmq.elementwise("int *y", "y[i] += 1")
+        queue = usmq.Queue("cpu", profiling=True)
+        y = usmq.zeros(200_000, "i4", queue=queue)
+        time.sleep(3)
+        for number in range(100):
+            add(y).wait()
+            queue.wait()
+        sys.stderr.write(f"waited {y.to_numpy()[0]}")
+        sys.stderr.flush()
+        os._exit(0)
+    """)
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=(pipe := os.pipe())[1],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _, errors = child.communicate(timeout=100)
+    finally:
+        child.kill()
+        os.close(pipe[0])
+        os.close(pipe[1])
+    if child.returncode == 77:
+        pytest.skip("the default device is no CPU, whose driver prints by itself")
+    assert errors == "waited 100"
