@@ -14,7 +14,7 @@ import asyncio, os, sys, threading, time
 import numpy as np
 import usmq
 
-if usmq.current_queue().device.type != "cpu":
+if usmq.current_queue().device.device_type != "cpu":
     print("not a CPU device", flush=True)
     os._exit(77)
 SOURCE = '#include <usmq/kernel.h>\\nUSMQ_KERNEL(1) void f(int n, int *x) '
@@ -38,33 +38,33 @@ def run(program: str, timeout: float = 100) -> list[str]:
 
 
 WAITS = {
-    "event": "k(1, N, x).wait()",
-    "event after polls": "e = k(1, N, x)\nwhile not e.done(): pass\ne.wait()",
-    "queue": "k(1, N, x)\nx.queue.wait()",
-    "array": "k(1, N, x)\nx.wait()",
-    "array after polls": "e = k(1, N, x)\nwhile not e.done(): pass\nx.wait()",
-    "numbers": "k(1, N, x)\nassert x.tolist() == [N]",
-    "numpy": "k(1, N, x)\nx.to_numpy()",
-    "numpy after polls": "e = k(1, N, x)\nwhile not e.done(): pass\nx.to_numpy()",
-    "later copy": "k(1, N, x)\nx.copy().to_numpy()",
-    "other queue": "k(1, N, x)\ny = usmq.zeros(1, 'i4', queue=usmq.Queue('cpu', profiling=True))\n"
+    "event": "k(1, NUM, x).wait()",
+    "event after polls": "e = k(1, NUM, x)\nwhile not e.done(): pass\ne.wait()",
+    "queue": "k(1, NUM, x)\nx.queue.wait()",
+    "array": "k(1, NUM, x)\nx.wait()",
+    "array after polls": "e = k(1, NUM, x)\nwhile not e.done(): pass\nx.wait()",
+    "numbers": "k(1, NUM, x)\nassert x.tolist() == [NUM]",
+    "numpy": "k(1, NUM, x)\nx.to_numpy()",
+    "numpy after polls": "e = k(1, NUM, x)\nwhile not e.done(): pass\nx.to_numpy()",
+    "later copy": "k(1, NUM, x)\nx.copy().to_numpy()",
+    "other queue": "k(1, NUM, x)\ny = usmq.zeros(1, 'i4', queue=usmq.Queue('cpu', profiling=True))\n"
     "y.copy_from(x)\ny.queue.wait()",
-    "await": "async def main(): await k(1, N, x)\nasyncio.run(main())",
+    "await": "async def main(): await k(1, NUM, x)\nasyncio.run(main())",
     "callback": "e = threading.Event()\n"
-    "k(1, N, x).add_done_callback(lambda _: (say('called'), e.set()))\ne.wait()",
-    "replay": "with usmq.capture() as g: k(1, N, x)\ng.replay().wait()",
-    "host array": "k(1, N, np.zeros(1, 'i4'))",
+    "k(1, NUM, x).add_done_callback(lambda _: (say('called'), e.set()))\ne.wait()",
+    "replay": "with usmq.capture() as g: k(1, NUM, x)\ng.replay().wait()",
+    "host array": "k(1, NUM, np.zeros(1, 'i4'))",
     "out-of-order queue": "q = usmq.Queue('cpu', in_order=False)\n"
-    "k(1, N, usmq.zeros(1, 'i4', queue=q)).wait()",
-    "one-line kernel": "text = 'x[i] = 1; USMQ_PRINTF(\"kernel %d\\\\n\", N)'\n"
+    "k(1, NUM, usmq.zeros(1, 'i4', queue=q)).wait()",
+    "one-line kernel": "text = 'x[i] = 1; USMQ_PRINTF(\"kernel %d\\\\n\", NUM)'\n"
     "usmq.elementwise('int *x', text)(x)\nx.wait()",
 }
 
 
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
 def test_output_comes_before_that_after_the_wait(wait: str) -> None:
-    program = "say('before')\n" + wait.replace("N", "1")
-    program += "\nsay('between')\n" + wait.replace("N", "2") + "\nsay('after')\nos._exit(0)"
+    program = "say('before')\n" + wait.replace("NUM", "1")
+    program += "\nsay('between')\n" + wait.replace("NUM", "2") + "\nsay('after')\nos._exit(0)"
     called = ["called"] if "called" in wait else []
     second = "kernel 2"
     expected = ["before", "kernel 1", *called, "between", second, *called, "after"]

@@ -10,7 +10,8 @@ import usmq
 
 PROPERTIES = """#include <sycl/sycl.hpp>
 namespace e = sycl::ext::oneapi::experimental;
-#define KERNEL(...) extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((e::__VA_ARGS__))
+#define PROPERTY(...) SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((e::__VA_ARGS__))
+#define KERNEL(...) extern "C" SYCL_EXTERNAL PROPERTY(__VA_ARGS__)
 template <int N> void put(float *p) {
   auto it = sycl::ext::oneapi::this_work_item::get_nd_item<N>();
   p[it.get_global_linear_id()] = it.get_local_range().size();
@@ -20,8 +21,8 @@ KERNEL(nd_range_kernel<2>) [[sycl::reqd_work_group_size(2, 4)]] void two(float *
 KERNEL(nd_range_kernel<3>) [[sycl::reqd_work_group_size(2, 1, 4)]] void three(float *p) {
   put<3>(p);
 }
-KERNEL(nd_range_kernel<1>) KERNEL(work_group_size<8>) void property(float *p) { put<1>(p); }
-KERNEL(nd_range_kernel<1>) KERNEL(max_linear_work_group_size<8>) void limited(float *p) {
+KERNEL(nd_range_kernel<1>) PROPERTY(work_group_size<8>) void property(float *p) { put<1>(p); }
+KERNEL(nd_range_kernel<1>) PROPERTY(max_linear_work_group_size<8>) void limited(float *p) {
   put<1>(p);
 }
 KERNEL(single_task_kernel) void once(float *p) { p[0] += 1; }
@@ -141,7 +142,7 @@ def test_a_single_task_runs_once(kernels: dict[str, usmq.Kernel]) -> None:
     ("declaration", "text"),
     [
         ("[[sycl::reqd_sub_group_size(7)]] void f(float *p)", "sub-groups of 7 work-items, which"),
-        ("KERNEL(sub_group_size<7>) void f(float *p)", "needs sub-groups of 7 work-items"),
+        ("PROPERTY(sub_group_size<7>) void f(float *p)", "needs sub-groups of 7 work-items"),
         ("[[sycl::reqd_work_group_size(65536)]] void f(float *p)", "groups of 65536 work-items"),
         ("[[sycl::device_has(sycl::aspect::custom)]] void f(float *p)", "needs the aspect custom"),
     ],
