@@ -8,7 +8,7 @@ use crate::runtime::emulator::{self, Fault};
 use crate::{Partition, UsmKind};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyInt, PySequence, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyInt, PySequence, PyString};
 use std::collections::BTreeMap;
 
 impl Device {
@@ -496,8 +496,7 @@ impl Device {
 
     /// Pickles the filter string.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<pickle::Reduced<'py>> {
-        let args = PyTuple::new(py, [pickle::filter(&self.0)?])?;
-        Ok((py.get_type::<Self>().into_any(), args))
+        pickle::reduced(py, "Device", (pickle::filter(&self.0)?,))
     }
 
     fn __copy__(slf: Py<Self>) -> Py<Self> {

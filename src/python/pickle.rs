@@ -12,7 +12,7 @@ use crate::{DType, Error, HostMemory, MemoryKind, UsmKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -25,13 +25,16 @@ const WITH_BUFFERS: i32 = 5;
 /// A function and its arguments.
 pub(super) type Reduced<'py> = (Bound<'py, PyAny>, Bound<'py, PyTuple>);
 
-fn reduced<'py, A>(py: Python<'py>, function: &str, args: A) -> PyResult<Reduced<'py>>
+/// A call of usmq's restore with the name of a function or type of this module, and its arguments.
+pub(super) fn reduced<'py, A>(py: Python<'py>, function: &str, args: A) -> PyResult<Reduced<'py>>
 where
     A: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>>,
     A::Error: Into<PyErr>,
 {
     let args = args.into_pyobject(py).map_err(Into::into)?;
-    Ok((py.import("usmq._core")?.getattr(function)?, args))
+    let name = PyString::new(py, function).into_any();
+    let args = PyTuple::new(py, std::iter::once(name).chain(args.iter()).collect::<Vec<_>>())?;
+    Ok((py.import("usmq._restore")?.getattr("restore")?, args))
 }
 
 /// The observer of copies between host and device that pickles make.

@@ -297,8 +297,8 @@ def test_a_column_with_a_truncated_buffer_is_refused(name: str) -> None:
 
 def test_an_invalid_description_is_an_error_not_a_crash() -> None:
     chance = random.Random(7)
-    _, (header, *frames) = usmq.from_arrow(TABLE).__reduce_ex__(4)
-    _, (field,) = usmq.from_arrow(TABLE).schema.__reduce__()
+    _, (_, header, *frames) = usmq.from_arrow(TABLE).__reduce_ex__(4)
+    _, (_, field) = usmq.from_arrow(TABLE).schema.__reduce__()
     refused = 0
     for length in range(0, len(header), 7):
         with pytest.raises(usmq.InteropError):

@@ -11,11 +11,13 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from tornado.ioloop import PeriodicCallback
 
 import usmq
+from usmq._restore import UNREAD
 from usmq.dask._device_lock import DeviceLock
 from usmq.dask._log_records import keep_text_only
 from usmq.dask._metrics import Metrics
 from usmq.dask._rank import local_rank
 from usmq.dask._shm_transport import HERE
+from usmq.dask._unread import postpone
 
 logger = logging.getLogger("usmq.dask")
 
@@ -66,9 +68,10 @@ class QueuePlugin(WorkerPlugin):
         self.version = usmq.__version__
         self._device_lock: DeviceLock | None = None
         self._metrics: Metrics | None = None
+        self._worker: Worker | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_device_lock": None, "_metrics": None}
+        return self.__dict__ | {"_device_lock": None, "_metrics": None, "_worker": None}
 
     async def setup(self, worker: Worker) -> None:
         """Select the device and make it the default of this process."""
@@ -101,6 +104,7 @@ class QueuePlugin(WorkerPlugin):
                 "could not check whether another worker uses this device: %s",
                 self._device_lock.fault,
             )
+        self._worker = worker
         worker.startup_information["usmq"] = lambda _: about
         self._metrics = Metrics(worker, device, about)
         self._metrics.install()
@@ -109,6 +113,11 @@ class QueuePlugin(WorkerPlugin):
         relief = PeriodicCallback(lambda: relieve(worker), 500)
         worker.periodic_callbacks["usmq"] = relief
         relief.start()
+
+    def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
+        """Let a task with an argument that this worker could not restore report that."""
+        if UNREAD and self._worker is not None:
+            postpone(self._worker, key)
 
     def teardown(self, worker: Worker) -> None:
         """Restore SYCL's default device."""
