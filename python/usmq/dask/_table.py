@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import operator
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import dask
 import pyarrow as pa
 from distributed import Client, Future, default_client, wait
-from pyarrow import parquet
 
 import usmq
-from usmq.dask import _tasks
+from usmq.dask import _frames, _parquet, _tasks
 from usmq.dask._aggregate import Aggregation, field
 from usmq.dask._expression import Expression
 from usmq.dask._plan import Step, tree_tasks
@@ -90,7 +88,7 @@ class LogicalTable:
     @classmethod
     def from_parquet(
         cls,
-        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        paths: _parquet.Paths,
         columns: Sequence[str] | None = None,
         npartitions: int | None = None,
         *,
@@ -101,7 +99,9 @@ class LogicalTable:
         Parameters
         ----------
         paths : path or list of paths
-            Files of one schema.
+            Files, folders and patterns such as ``"2026/*.parquet"``. All files have the same
+            columns, in any order; the order of the first is used. The files of a folder or pattern
+            are in the order of their names; names that begin with ``.`` or ``_`` are left out.
         columns : list of str, optional
             The columns to read; by default all.
         npartitions : int, optional
@@ -110,21 +110,8 @@ class LogicalTable:
             By default the current one.
         """
         client = client or default_client()
-        files = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-        if not files:
-            raise ValueError("no Parquet file was given")
-        names = [os.fspath(path) for path in files]
-        schema: Any = None
-        groups: list[tuple[str, int]] = []
-        for name in names:
-            with parquet.ParquetFile(name) as file:
-                found = file.schema_arrow
-                groups += [(name, group) for group in range(file.num_row_groups)]
-            if schema is not None and not found.equals(schema):
-                raise ValueError(f"{name} has another schema than {names[0]}")
-            schema = found
-        if columns is not None:
-            schema = pa.schema([field(schema, name) for name in columns], metadata=schema.metadata)
+        names = _parquet.files(paths)
+        schema, groups = _parquet.plan(names, columns)
         count = min(_count(npartitions, client), max(len(groups), 1))
         parts = [
             groups[len(groups) * n // count : len(groups) * (n + 1) // count] for n in range(count)
@@ -271,12 +258,21 @@ class LogicalTable:
             raise TypeError(f"head takes a number of rows, not {rows!r}") from None
         if rows < 0:
             raise ValueError(f"head needs 0 rows or more, not {rows}")
-        found: list[Any] = []
-        for part in self._partitions:
-            found.append(self._client.submit(_tasks.head, part, rows, pure=False).result())
-            rows -= found[-1].num_rows
-            if rows <= 0:
-                break
+        parts = self._partitions
+        found = [self._client.submit(_tasks.head, parts[0], rows, pure=False).result()]
+        rows -= found[0].num_rows
+        done, more = 1, 1
+        # Partitions may have few rows, as after a filter: ask twice as many each time.
+        while rows > 0 and done < len(parts):
+            asked = parts[done : done + more]
+            lengths = self._client.gather(self._client.map(len, asked, pure=False))
+            firsts = []
+            for part, length in zip(asked, lengths, strict=True):
+                if wanted := min(rows, length):
+                    firsts.append(self._client.submit(_tasks.head, part, wanted, pure=False))
+                    rows -= wanted
+            found += self._client.gather(firsts)
+            done, more = done + more, 2 * more
         return pa.concat_tables(found).replace_schema_metadata(found[0].schema.metadata)
 
     def filter(self, expression: str, **numbers: int | float | bool) -> LogicalTable:
@@ -308,18 +304,29 @@ class LogicalTable:
 
     def row_offsets(self) -> list[int]:
         """Return the number of the first row of each partition in the table; waits for them."""
-        lengths = self._client.gather(self._client.map(len, self._partitions, pure=False))
-        return [0, *itertools.accumulate(lengths)][: len(lengths)]
+        found: list[int] = self._offsets().result()
+        return found
 
     def to_dask(self) -> Any:
         """Return a ``dask.dataframe`` of the partitions, as pandas frames on the workers' hosts.
 
-        Use it for what usmq has no kernel for, as joins and sorts; `from_dask` leads back.
+        Use it for what usmq has no kernel for, as joins and sorts; `from_dask` leads back. The
+        columns have Arrow types (``pandas.ArrowDtype``), so values and types stay as they are.
+        Dictionaries become columns of their values; dates with a time are pandas' own type.
+
+        Raises
+        ------
+        TypeError
+            pandas cannot hold the type of a column; the text names the column.
         """
         from dask import dataframe
 
-        meta = self.schema.empty_table().to_pandas()
-        frames = self._client.map(_tasks.to_pandas, self._partitions, pure=False)
+        schema = _frames.frame_schema(self.schema)
+        meta = schema.empty_table().to_pandas(types_mapper=_frames.kept)
+        frames = [
+            self._client.submit(_frames.to_pandas, part, schema, pure=False)
+            for part in self._partitions
+        ]
         return dataframe.from_delayed(frames, meta=meta, verify_meta=False)
 
     @classmethod
@@ -327,24 +334,17 @@ class LogicalTable:
         """Compute a ``dask.dataframe`` on the workers, and copy each partition to a device.
 
         The index is dropped. The schema is that of the frame's types in pandas. Categories become
-        text if the frame does not know their values before it is computed, as after `to_dask`.
+        text if the frame does not know their values before it is computed.
         """
         if not hasattr(frame, "to_delayed"):
             raise TypeError(f"from_dask takes a dask.dataframe, not {type(frame).__name__}")
         client = client or default_client()
-        empty = pa.Table.from_pandas(frame._meta, preserve_index=False).schema
-        # The categories of a frame without rows have no type.
-        fields = [
-            given.with_type(pa.string())
-            if pa.types.is_dictionary(given.type) and pa.types.is_null(given.type.value_type)
-            else given
-            for given in empty
-        ]
-        schema = pa.schema(fields)
+        schema = _frames.schema_of(frame._meta)
         count = frame.npartitions
 
         def make() -> list[Future[Any]]:
-            parts = client.compute(frame.to_delayed())
+            with dask.config.set({"dataframe.shuffle.method": _frames.shuffle_method(schema)}):
+                parts = client.compute(frame.to_delayed())
             return [client.submit(_tasks.from_pandas, part, schema, pure=False) for part in parts]
 
         return cls(make, schema, client, Step("from_dask", 2 * count, count))
@@ -386,7 +386,7 @@ class LogicalTable:
         count = self.npartitions
 
         def make() -> list[Future[Any]]:
-            offsets = self._offset_futures() if row_offset else None
+            offsets = self._offsets() if row_offset else None
             made = self._each(_tasks.mapped, function, args, memory_limit, offsets)
             if schema is not None:
                 return [
@@ -398,7 +398,7 @@ class LogicalTable:
             ]
             return [made[0], *checked]
 
-        tasks = 2 * count + (2 * count if row_offset else 0)
+        tasks = 2 * count + (count + 1 if row_offset else 0)
         name = getattr(function, "__name__", repr(function))
         words = "".join(f", {arg!r:.40}" for arg in args)
         step = Step(f"map_partitions({name}{words})", tasks, count, (self._step,))
@@ -468,12 +468,19 @@ class LogicalTable:
         function: Any,
         args: Any,
         memory_limit: int | None,
-        offsets: list[Future[Any]] | None = None,
+        offsets: Future[Any] | None = None,
     ) -> list[Future[Any]]:
-        last = [[]] * self.npartitions if offsets is None else [[offset] for offset in offsets]
         return [
-            self._client.submit(call, function, memory_limit, part, *args, *more, pure=False)
-            for part, more in zip(self._partitions, last, strict=True)
+            self._client.submit(
+                call,
+                function,
+                memory_limit,
+                part,
+                *args,
+                pure=False,
+                **({} if offsets is None else {"offsets": offsets, "number": number}),
+            )
+            for number, part in enumerate(self._partitions)
         ]
 
     def _each_part(self, call: Any, *args: Any) -> list[Future[Any]]:
@@ -484,10 +491,10 @@ class LogicalTable:
         parts = zip(*(table._partitions for table in tables), strict=True)
         return [self._client.submit(call, *each, pure=False) for each in parts]
 
-    def _offset_futures(self) -> list[Future[Any]]:
+    def _offsets(self) -> Future[Any]:
+        """Return the future of the list of `row_offsets`; each number is sent once."""
         lengths = self._client.map(len, self._partitions, pure=False)
-        submit = self._client.submit
-        return [submit(sum, lengths[:number], pure=False) for number in range(len(lengths))]
+        return self._client.submit(_tasks.offsets, lengths, pure=False)
 
     def _tree(
         self, parts: list[Future[Any]], merged: Callable[[list[Future[Any]]], Future[Any]]

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
 
 import usmq
+from usmq.dask import _parquet
 from usmq.dask._expression import Expression, selected
 
 
-def run(function: Any, memory_limit: int | None, *args: Any) -> Any:
-    """Call a function with a `TaskContext`."""
-    return usmq.run_task(function, *args, memory_limit=memory_limit)
+def run(
+    function: Any,
+    memory_limit: int | None,
+    *args: Any,
+    offsets: list[int] | None = None,
+    number: int = 0,
+) -> Any:
+    """Call a function with a `TaskContext`; with offsets, that of the partition is the last."""
+    last = [] if offsets is None else [offsets[number]]
+    return usmq.run_task(function, *args, *last, memory_limit=memory_limit)
+
+
+def offsets(lengths: list[int]) -> list[int]:
+    """Return the number of the first row of each partition."""
+    return [0, *itertools.accumulate(lengths)][: len(lengths)]
 
 
 def run_all(function: Any, parts: list[Any]) -> Any:
@@ -21,9 +34,9 @@ def run_all(function: Any, parts: list[Any]) -> Any:
     return usmq.run_task(function, *parts)
 
 
-def mapped(function: Any, memory_limit: int | None, *args: Any) -> usmq.Table:
+def mapped(function: Any, memory_limit: int | None, *args: Any, **place: Any) -> usmq.Table:
     """Call a function that returns a table."""
-    made = run(function, memory_limit, *args)
+    made = run(function, memory_limit, *args, **place)
     if not isinstance(made, usmq.Table):
         name = getattr(function, "__name__", function)
         raise TypeError(
@@ -45,12 +58,7 @@ def upload(part: Any) -> usmq.Table:
 
 def read(groups: list[tuple[str, int]], schema: Any) -> usmq.Table:
     """Read row groups of Parquet files, and copy them to the device."""
-    parts = []
-    for name, group in groups:
-        with parquet.ParquetFile(name) as file:
-            parts.append(file.read_row_group(group, columns=schema.names).select(schema.names))
-    table = pa.concat_tables(parts) if parts else schema.empty_table()
-    return upload(table.unify_dictionaries())
+    return upload(_parquet.read(groups, schema).unify_dictionaries())
 
 
 def select(table: usmq.Table, names: list[str]) -> usmq.Table:
@@ -89,11 +97,6 @@ def head(table: usmq.Table, rows: int) -> Any:
 def filtered(table: usmq.Table, expression: Expression) -> usmq.Table:
     """Return the rows for which an expression is true."""
     return selected(expression, table)
-
-
-def to_pandas(table: usmq.Table) -> Any:
-    """Return the rows as a pandas frame."""
-    return table.to_arrow().to_pandas()
 
 
 def from_pandas(frame: Any, schema: Any) -> usmq.Table:

@@ -3,10 +3,11 @@
 import pickle
 from typing import Any
 
-import usmq
 from dask._task_spec import Task, TaskRef
 from distributed import Worker
 from distributed.protocol.pickle import dumps
+
+import usmq
 from usmq._restore import UNREAD
 
 
