@@ -43,6 +43,7 @@ from usmq._memory import (
     memory_stats,
     record_allocations,
     set_memory_limit,
+    set_relief,
     trim_memory,
 )
 from usmq._pickle import (
@@ -75,7 +76,8 @@ __all__ = [
     "prepare_emulation", "profile", "read", "record_allocations", "reduction", "restore_array",
     "restore_column", "restore_field", "restore_queue", "restore_table", "run_task",
     "runtime_libraries", "set_default_queue", "set_kernel_cache_limit", "set_memory_limit",
-    "squeeze", "stack", "trim_memory", "use_queue", "watch_calls", "write", "zeros", "zeros_like",
+    "set_relief", "squeeze", "stack", "trim_memory", "use_queue", "watch_calls", "write", "zeros",
+    "zeros_like",
 ]
 # fmt: on
 

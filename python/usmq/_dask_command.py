@@ -14,6 +14,7 @@ from usmq._command import cannot_write, check_file, check_folder
 
 FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
 BYTES = 'In bytes, or e.g. "2 GiB".'
+FRACTION = "Or a fraction of the device's memory, e.g. 0.8."
 
 # In the order of the help: the workers, their resources, their addresses.
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
@@ -50,12 +51,16 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
         {"type": int, "default": 1, "help": "Number of tasks that a worker runs concurrently."},
     ),
     ("--name", {"help": "Name of the worker; several workers get the suffixes -0, -1, ..."}),
-    ("--pool-limit", {"help": f"Limit of a worker's memory pools on the device. {BYTES}"}),
+    (
+        "--pool-limit",
+        {"help": f"Limit of a worker's memory pools on the device. {BYTES} {FRACTION}"},
+    ),
     (
         "--device-memory-limit",
         {
+            "default": "0.8",
             "help": "Limit of a worker's results on the device; others are spilled to the host. "
-            + BYTES
+            f"{BYTES} {FRACTION} none: no limit.",
         },
     ),
     (

@@ -1,5 +1,6 @@
 """Types of memory statistics in usmq._core; a stub without a module of this name."""
 
+from collections.abc import Callable
 from typing import SupportsIndex, TypedDict
 
 from usmq._core import Device, _Target, _UsmType
@@ -30,3 +31,4 @@ def set_memory_limit(
     usm_type: _UsmType | None = None,
 ) -> None: ...
 def trim_memory(device: _Target | None = None) -> None: ...
+def set_relief(make_room: Callable[[Device, _UsmType, int], bool] | None) -> None: ...

@@ -12,6 +12,7 @@ mod ordered_submit;
 mod parse_size;
 mod pool;
 mod recording;
+mod relief;
 pub(crate) mod sharing;
 mod stats;
 mod system;
@@ -29,6 +30,7 @@ pub(crate) use ordered_submit::{
 };
 pub use parse_size::parse_size;
 pub(crate) use recording::{Node, Recording, Used, is_capturing, refuse};
+pub use relief::set_relief;
 pub(crate) use stats::held;
 pub use stats::{KindStats, set_limit, stats, trim};
 pub(crate) use views::ViewToken;

@@ -8,6 +8,7 @@ use super::budget::{self, Budget};
 use super::free_list::{Block, FreeList};
 use super::history;
 use super::ordered_submit::Log;
+use super::relief;
 use crate::completion::{Progress, Watched, release, watch};
 use crate::device::recording::suspend;
 use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
@@ -327,7 +328,19 @@ impl Pool {
         }
     }
 
+    /// A block, also if the application first has to make room.
     fn allocate_block(&self, bytes: usize) -> Result<Block> {
+        loop {
+            if let Some(block) = self.try_allocate_block(bytes)? {
+                return Ok(block);
+            }
+            if !relief::make_room(&self.device, self.kind, bytes)? {
+                return Err(self.out_of_memory(bytes));
+            }
+        }
+    }
+
+    fn try_allocate_block(&self, bytes: usize) -> Result<Option<Block>> {
         // Kept blocks may date from a higher limit.
         let take = || if self.fits(bytes) { self.blocks.take(bytes) } else { Ok(None) };
         let mut block = take()?;
@@ -350,7 +363,7 @@ impl Pool {
                 std::thread::yield_now();
             }
         }
-        block.ok_or_else(|| self.out_of_memory(bytes))
+        Ok(block)
     }
 
     /// Whether the request fits the limit beside what arrays hold. Zero bytes always do.

@@ -188,6 +188,28 @@ pub(super) fn trim_memory(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> 
     Ok(detach(py, || memory::trim(device.as_ref()))?)
 }
 
+/// Set the function that usmq calls when an allocation of USM fails: ``make_room(device, usm_type, bytes)`` drops
+/// arrays that can be restored later, and returns whether it has dropped any. usmq then tries again. None removes the
+/// function.
+#[pyfunction]
+pub(super) fn set_relief(make_room: Option<Py<PyAny>>) -> PyResult<()> {
+    let called = make_room.map(|function| {
+        move |device: &Device, kind: UsmKind, bytes: u64| {
+            let call = |py: Python<'_>| {
+                let device = super::classes::Device(device.clone());
+                let dropped = function.call1(py, (device, kind.name(), bytes));
+                dropped.and_then(|dropped| dropped.is_truthy(py)).unwrap_or_else(|error| {
+                    // The allocation reports that there is no memory.
+                    error.write_unraisable(py, Some(function.bind(py)));
+                    false
+                })
+            };
+            Python::try_attach(call).unwrap_or(false)
+        }
+    });
+    Ok(memory::set_relief(called)?)
+}
+
 fn device_of(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Device>> {
     match target::target(object, "device")? {
         Target::Unset => Ok(None),

@@ -69,7 +69,9 @@ mod core {
         join::{concatenate, expand_dims, squeeze, stack},
         kernel::{Kernel, Local, Mark, clear_kernel_cache, local, read, set_kernel_cache_limit, write},
         like::{empty_like, full_like, ones_like, zeros_like},
-        memory::{live_allocations, memory_stats, record_allocations, set_memory_limit, trim_memory},
+        memory::{
+            live_allocations, memory_stats, record_allocations, set_memory_limit, set_relief, trim_memory,
+        },
         pickle::{
             fill_frame, observe_pickles, pack_in_place, restore_array, restore_column, restore_field,
             restore_queue, restore_table,

@@ -602,5 +602,7 @@ def test_wrong_arguments_are_refused_with_the_reason(client):
     assert "unexpected keyword argument 'some_option'" in str(failed.value.__cause__)
     with pytest.raises(ValueError, match="device_memory_limit must be 0 or more, not -5"):
         LocalUsmCluster(device_memory_limit=-5)
-    with pytest.raises(TypeError, match="devices are selectors such as 'opencl:0'"):
-        LocalUsmCluster([usmq.current_queue().device])
+    with pytest.raises(TypeError, match="devices are selectors such as 'gpu:0' or 'opencl:0'"):
+        LocalUsmCluster([usmq.current_queue()])
+    with pytest.raises(TypeError, match="the number of workers is n_workers"):
+        LocalUsmCluster(2)

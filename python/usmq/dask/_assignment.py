@@ -1,14 +1,16 @@
 """The start parameters of each worker of a machine: its device, its limits, its plugin."""
 
 import logging
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dask.utils import parse_bytes
+import dask
 from distributed.worker_memory import parse_memory_limit
 
 import usmq
+from usmq.dask._limits import parse_limit, shared
 from usmq.dask._plugin import QueuePlugin
 from usmq.dask._selectors import SELECTOR, chosen
 from usmq.dask._spill import DeviceSpill
@@ -32,12 +34,12 @@ class Assignment:
 
     def __init__(
         self,
-        devices: Iterable[str] | None,
+        devices: Iterable[str | int | usmq.Device] | str | None,
         n_workers: int | None,
         sub_devices: int | None,
         parts: int,
-        pool_limit: int | str | None,
-        device_memory_limit: int | str | None,
+        pool_limit: int | float | str | None,
+        device_memory_limit: int | float | str | None,
         threads: int,
         memory_limit: int | float | str | None,
     ):
@@ -50,27 +52,22 @@ class Assignment:
             least = 0 if name == "n_workers" else 1
             if number is not None and number < least:
                 raise ValueError(f"{name} must be {least} or more, not {number}")
-        wanted = [devices] if isinstance(devices, str) else list(devices or ())
-        for device in wanted:
-            if not isinstance(device, str):
-                raise TypeError(f"devices are selectors such as 'opencl:0', not {device!r}")
-        self._selectors = chosen(None if devices is None else wanted)
+        self._selectors = chosen(None if devices is None else [*terms(devices)])
         each = parts if sub_devices else 1
         self._parts = [(sub_devices, part) for part in range(each)] if sub_devices else [None]
         self.count = len(self._selectors) * each if n_workers is None else n_workers
         self.memory_limit = parse_memory_limit(
             memory_limit, threads, max(self.count, 1), logger=logger
         )
-        self._pool_limit = pool_limit
+        # Workers of one device divide its memory.
+        sharing = -(-self.count // max(len(set(self._selectors)), 1)) or 1
+        self._pool_limit = shared(parse_limit(pool_limit, "pool_limit"), sharing)
+        # Parse here, so that a wrong value is reported before any worker starts.
+        limit = shared(parse_limit(device_memory_limit, "device_memory_limit"), sharing)
         self.data: tuple[Any, dict[str, Any]] | None = None
-        if device_memory_limit is not None:
-            target = int(0.6 * self.memory_limit) if self.memory_limit else 2**62
-            # Parse here, so that a wrong value is reported before any worker starts.
-            limit = parse_bytes(device_memory_limit)
-            if limit < 0:
-                raise ValueError(
-                    f"device_memory_limit must be 0 or more, not {device_memory_limit}"
-                )
+        if limit is not None:
+            of_host = self.memory_limit and dask.config.get("distributed.worker.memory.target")
+            target = int(of_host * self.memory_limit) if of_host else 2**62
             self.data = (DeviceSpill, {"device_limit": limit, "target": target})
 
     def environment(self, turn: int, given: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -83,6 +80,32 @@ class Assignment:
         """Return the plugin that selects the device in the worker of this turn."""
         part = self._parts[turn % len(self._parts)]
         return QueuePlugin(memory_limit=self._pool_limit, part=part)
+
+
+def terms(devices: Any) -> Iterator[str | int]:
+    """Yield the devices of the parameter ``devices`` as selectors or numbers.
+
+    Raises
+    ------
+    TypeError
+        It is not a list of them.
+    """
+    if isinstance(devices, int) or not isinstance(devices, Iterable):
+        raise TypeError(
+            "devices is a list of devices such as ['gpu:0', 'gpu:1'] or [0, 1], not "
+            f"{devices!r}; the number of workers is n_workers"
+        )
+    for device in [devices] if isinstance(devices, str) else devices:
+        if isinstance(device, usmq.Device) and device.filter_string:
+            yield device.filter_string
+        elif isinstance(device, str):
+            yield device
+        elif hasattr(device, "__index__") and not isinstance(device, bool):
+            yield operator.index(device)
+        else:
+            raise TypeError(
+                f"devices are selectors such as 'gpu:0' or 'opencl:0', or numbers, not {device!r}"
+            )
 
 
 def reason(failed: BaseException) -> BaseException:

@@ -9,6 +9,7 @@ from dask.utils import parse_timedelta
 from distributed import LocalCluster
 from distributed.deploy.cluster import Cluster
 
+import usmq
 from usmq.dask._assignment import Assignment, reason
 
 
@@ -19,10 +20,11 @@ class LocalUsmCluster(LocalCluster):
 
     Parameters
     ----------
-    devices : list of str, optional
-        Values of ``ONEAPI_DEVICE_SELECTOR``, one or more devices each, as ``"level_zero:0"`` or
-        ``"opencl:*"``. By default those of this process's own selector, else all GPUs, else all
-        CPUs.
+    devices : list of str, int or Device, optional
+        Devices by type and number, as ``"gpu:0"``; numbers of the GPUs (without GPUs, of the CPUs),
+        as 0; or values of ``ONEAPI_DEVICE_SELECTOR``, one or more devices each, as
+        ``"level_zero:0"`` or ``"opencl:*"``. By default those of this process's own selector, else
+        all GPUs, else all CPUs.
     n_workers : int, optional
         By default one per device; additional workers share the devices in turn.
     sub_devices : int, optional
@@ -30,10 +32,12 @@ class LocalUsmCluster(LocalCluster):
         per device.
     parts : int
         Workers per partitioned device.
-    pool_limit : int or str, optional
-        Limit for the device memory of a worker's memory pools, as ``"2 GiB"``.
-    device_memory_limit : int or str, optional
-        Limit for the device memory of a worker's results; other results stay in host memory.
+    pool_limit : int, float or str, optional
+        Limit for the device memory of a worker's memory pools, as ``"2 GiB"``, or a fraction of the
+        device's memory, as 0.5. Workers that share a device divide a fraction.
+    device_memory_limit : int, float or str, optional
+        Limit for the device memory of a worker's results, in the same forms; other results stay in
+        host memory. None: all stay on the device.
     threads_per_worker : int
         Number of tasks that a worker runs concurrently.
     memory_limit : int, float or str
@@ -58,13 +62,13 @@ class LocalUsmCluster(LocalCluster):
 
     def __init__(
         self,
-        devices: Iterable[str] | None = None,
+        devices: Iterable[str | int | usmq.Device] | str | None = None,
         n_workers: int | None = None,
         *,
         sub_devices: int | None = None,
         parts: int = 2,
-        pool_limit: int | str | None = None,
-        device_memory_limit: int | str | None = None,
+        pool_limit: int | float | str | None = None,
+        device_memory_limit: int | float | str | None = 0.8,
         threads_per_worker: int = 1,
         memory_limit: int | float | str | None = "auto",
         **kwargs: Any,

@@ -5,7 +5,6 @@ import logging
 import warnings
 from typing import Any
 
-from dask.utils import parse_bytes
 from distributed import Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 from tornado.ioloop import PeriodicCallback
@@ -13,6 +12,7 @@ from tornado.ioloop import PeriodicCallback
 import usmq
 from usmq._restore import UNREAD
 from usmq.dask._device_lock import DeviceLock
+from usmq.dask._limits import in_bytes, parse_limit
 from usmq.dask._log_records import keep_text_only
 from usmq.dask._metrics import Metrics
 from usmq.dask._rank import local_rank
@@ -39,8 +39,9 @@ class QueuePlugin(WorkerPlugin):
     device : str, optional
         A filter string. By default the only visible device; of several, the one selected by the
         launcher's local rank (Slurm, MPI, Flux, torchrun), else SYCL's default.
-    memory_limit : int or str, optional
-        Limit for the device memory of usmq's pools, as ``"2 GiB"``.
+    memory_limit : int, float or str, optional
+        Limit for the device memory of usmq's pools, as ``"2 GiB"``, or a fraction of the device's
+        memory, as 0.5.
     part : tuple of int, optional
         ``(units, number)``: the sub-device of this number, with this many compute units.
 
@@ -59,11 +60,11 @@ class QueuePlugin(WorkerPlugin):
     def __init__(
         self,
         device: str | None = None,
-        memory_limit: int | str | None = None,
+        memory_limit: int | float | str | None = None,
         part: tuple[int, int] | None = None,
     ):
         self.device = device
-        self.memory_limit = parse_bytes(memory_limit) if memory_limit is not None else None
+        self.memory_limit = parse_limit(memory_limit, "memory_limit")
         self.part = part
         self.version = usmq.__version__
         self._device_lock: DeviceLock | None = None
@@ -145,7 +146,7 @@ class QueuePlugin(WorkerPlugin):
             device = parts[number]
         usmq.set_default_queue(device)
         if self.memory_limit is not None:
-            usmq.set_memory_limit(self.memory_limit, device, "device")
+            usmq.set_memory_limit(in_bytes(self.memory_limit, device), device, "device")
         return device
 
     def _name(self, device: usmq.Device) -> str:

@@ -12,6 +12,8 @@ import usmq
 SELECTOR = "ONEAPI_DEVICE_SELECTOR"
 MASK = "ZE_AFFINITY_MASK"
 
+TYPES = ("gpu", "cpu", "accelerator", "custom")
+
 # Seconds. A driver that does not answer within this time never answers.
 PATIENCE = 60.0
 
@@ -55,7 +57,9 @@ def all_devices() -> list[Found]:
     return found
 
 
-def chosen(wanted: Iterable[str] | None, environment: Mapping[str, str] = os.environ) -> list[str]:
+def chosen(
+    wanted: Iterable[str | int] | None, environment: Mapping[str, str] = os.environ
+) -> list[str]:
     """Return one selector per worker: the requested, else this process's, else the best devices.
 
     Raises
@@ -83,22 +87,45 @@ def chosen(wanted: Iterable[str] | None, environment: Mapping[str, str] = os.env
     return [device.selector for device in selected]
 
 
-def matching(term: str, found: list[Found]) -> list[Found]:
-    """Return the devices of ``backend:numbers``, ``backend:type`` or ``backend:*``."""
-    backend, _, devices = term.strip().partition(":")
-    if backend.startswith("!") or not devices or "." in devices:
+def matching(term: str | int, found: list[Found]) -> list[Found]:
+    """Return the devices of one term, of these forms.
+
+    ``0``: a number among the devices that are used by default. ``"gpu"`` and ``"gpu:0"``: all
+    devices of a type, or one. ``"opencl:0"``, ``"opencl:gpu"``, ``"opencl:gpu:0"``, ``"opencl:*"``:
+    those of a backend, by their number there, type, both or all. Several numbers: ``"gpu:0,1"``.
+    """
+    words = str(term).strip().split(":")
+    if all(item.strip().isdecimal() for item in words[0].split(",")) and len(words) == 1:
+        return picked(term, best(found), words[0], found)
+    backend = "*" if words[0] in TYPES else words.pop(0)
+    if backend.startswith("!") or not words or not words[0] or "." in words[0]:
         raise ValueError(
-            f"{term!r} cannot be divided among workers; name devices, as in ['level_zero:0']"
+            f"{term!r} cannot be divided among workers; name devices, as in ['gpu:0'] or "
+            "['level_zero:0']"
         )
+    there = [device for device in found if backend in ("*", device.backend)]
+    if words[0] in TYPES and len(words) > 1:
+        of_type = [device for device in there if device.type == words[0]]
+        return picked(term, of_type, ":".join(words[1:]), found)
     selected = [
         device
-        for item in devices.split(",")
-        for device in found
-        if backend in ("*", device.backend)
-        and item.strip() in ("*", device.type, device.selector.partition(":")[2])
+        for item in ":".join(words).split(",")
+        for device in there
+        if item.strip() in ("*", device.type, device.selector.partition(":")[2])
     ]
     if not selected:
         raise nothing(repr(term), found)
+    return selected
+
+
+def picked(term: str | int, of: list[Found], numbers: str, found: list[Found]) -> list[Found]:
+    """Return the devices of these numbers."""
+    selected = []
+    for item in numbers.split(","):
+        text = item.strip()
+        if not text.isdecimal() or int(text) >= len(of):
+            raise nothing(repr(term), found)
+        selected.append(of[int(text)])
     return selected
 
 

@@ -372,19 +372,20 @@ def frames_of(header: dict[str, Any]) -> list[memoryview]:
     return [whole[place : place + nbytes] for place, nbytes in header["buffers"]]
 
 
-def in_place(usm_type: str | None, nbytes: int) -> bool:
+def in_place(usm_type: str | None, nbytes: int, permitted: bool = True) -> bool:
     """Return whether the current device uses host memory instead of its own; count the bytes."""
-    reaches = "usm_system_allocations" in usmq.current_queue().device.aspects
+    reaches = permitted and "usm_system_allocations" in usmq.current_queue().device.aspects
     place = usm_type in ("device", "system", None) and reaches
     HERE.count("in-place" if place else "copied-from-shared", nbytes)
     return place
 
 
 @dask_deserialize.register(usmq.Array)
-def loads(header: dict[str, Any], frames: list[Any]) -> usmq.Array:
+def loads(header: dict[str, Any], frames: list[Any], permitted: bool = True) -> usmq.Array:
     """Read an array from the shared memory of its sender.
 
-    Device memory of the sender becomes system memory, in place, if the current device uses that.
+    Device memory of the sender becomes system memory, in place, if the current device uses that
+    and the caller permits it.
 
     Raises
     ------
@@ -393,7 +394,7 @@ def loads(header: dict[str, Any], frames: list[Any]) -> usmq.Array:
     """
     (frame,) = frames_of(header)
     dtype, shape, usm_type, readonly = header["array"]
-    if in_place(usm_type, frame.nbytes):
+    if in_place(usm_type, frame.nbytes, permitted):
         usm_type = "system"
     elif usm_type == "system":
         usm_type = "device"

@@ -1,15 +1,32 @@
 """A worker's results: in device memory up to a limit, then in host memory, then on disk."""
 
+import logging
 import pickle
 import sys
 import threading
+import weakref
+from collections import deque
 from collections.abc import Iterator, MutableMapping
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import dask
+import numpy as np
 from dask.utils import parse_bytes
+from distributed.protocol.pickle import dumps
 from distributed.spill import SpillBuffer
 
 import usmq
+from usmq.dask._limits import in_bytes, parse_limit
+from usmq.dask._peer_arrays import register
+
+logger = logging.getLogger("usmq.dask")
+
+
+# Types without parts, for speed.
+ATOMS = {int, float, complex, bool, str, bytes, bytearray, type(None), np.ndarray}
+# Objects that refer to things that are not theirs.
+OTHERS = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 
 class Parked:
@@ -17,7 +34,8 @@ class Parked:
 
     def __init__(self, value: Any):
         frames: list[pickle.PickleBuffer] = []
-        self.stream = pickle.dumps(value, protocol=5, buffer_callback=frames.append)
+        # dask's, which also pickles what is defined in a script.
+        self.stream = dumps(value, buffer_callback=frames.append)
         # Use pageable memory: this data may be written to disk, and pinned memory is scarce.
         self.frames = [bytearray(frame.raw()) for frame in frames]
 
@@ -40,18 +58,50 @@ def _parked(stream: bytes, frames: list[bytearray]) -> Parked:
 
 
 def device_bytes(value: Any) -> int:
-    """Return the bytes of device memory in a value, nested lists, tuples and dicts included."""
-    if isinstance(value, usmq.Array):
-        return value.nbytes if value.usm_type == "device" else 0
-    if isinstance(value, usmq.Column):
-        return value.nbytes if value.usm_type == "device" else 0
-    if isinstance(value, usmq.Table):
-        return sum(device_bytes(column) for batch in value.batches for column in batch.columns)
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return sum(map(device_bytes, value))
-    if isinstance(value, dict):
-        return sum(map(device_bytes, value.values()))
-    return 0
+    """Return the bytes of device memory in a value, also inside of containers and objects."""
+    found, seen, stack = 0, set(), [value]
+    while stack:
+        item = stack.pop()
+        kind = type(item)
+        if kind in ATOMS or id(item) in seen:
+            continue
+        seen.add(id(item))
+        if kind is usmq.Table:
+            stack += [column for batch in item.batches for column in batch.columns]
+        elif kind is usmq.Array or kind is usmq.Column:
+            found += item.nbytes if item.usm_type == "device" else 0
+        elif hasattr(kind, "__sycl_usm_array_interface__"):
+            found += interface_bytes(item)
+        elif isinstance(item, dict):
+            stack += item.values()
+        elif isinstance(item, (list, tuple, set, frozenset, deque)):
+            stack += item
+        elif not isinstance(item, OTHERS):
+            stack += parts(item)
+    return found
+
+
+def interface_bytes(item: Any) -> int:
+    """Return the bytes of device memory of an object with the array interface."""
+    register()
+    try:
+        array = (
+            item if hasattr(item, "usm_type") and hasattr(item, "nbytes") else usmq.asarray(item)
+        )
+    except Exception:  # It says that it is an array, and is none: nothing to spill.
+        return 0
+    return int(array.nbytes) if array.usm_type == "device" else 0
+
+
+def parts(item: Any) -> list[Any]:
+    """Return the values of an object's attributes."""
+    slots = [
+        getattr(item, name, None)
+        for kind in type(item).__mro__
+        for name in getattr(kind, "__slots__", ())
+        if isinstance(name, str)
+    ]
+    return [*getattr(item, "__dict__", {}).values(), *slots]
 
 
 class DeviceSpill(MutableMapping[Any, Any]):
@@ -65,20 +115,44 @@ class DeviceSpill(MutableMapping[Any, Any]):
     ----------
     worker_local_directory : str
         The folder for files.
-    device_limit : int or str
-        Limit in bytes for the device memory of results.
+    device_limit : int, float or str
+        Limit for the device memory of results: bytes, or a fraction of the device's memory.
     target : int
         Bytes of host memory above which results move to disk.
     """
 
-    def __init__(self, worker_local_directory: str, device_limit: int | str, target: int):
-        self.device_limit = parse_bytes(device_limit)
-        self.host = SpillBuffer(worker_local_directory + "/storage", target=target)
+    def __init__(self, worker_local_directory: str, device_limit: int | float | str, target: int):
+        limit = parse_limit(device_limit, "device_limit")
+        if limit is None:
+            raise ValueError("a DeviceSpill needs a device_limit")
+        self._limit = limit
+        most = dask.config.get("distributed.worker.memory.max-spill")
+        self.host = SpillBuffer(
+            worker_local_directory + "/storage",
+            target=target,
+            max_spill=most and parse_bytes(most),
+        )
         # Most recently used last.
         self.device: dict[Any, Any] = {}
         self.weights: dict[Any, int] = {}
         self._lock = threading.RLock()
         self._parked = self._restored = 0
+        # Results that could not be moved; they are not tried again.
+        self._kept: set[Any] = set()
+        this = weakref.ref(self)
+
+        def relieve(device: usmq.Device, usm_type: str, nbytes: int) -> bool:
+            spill = this()
+            return spill is not None and usm_type == "device" and spill.relieve(nbytes)
+
+        usmq._core.set_relief(relieve)
+
+    @property
+    def device_limit(self) -> int:
+        """Limit in bytes for the device memory of results, on the device of this worker."""
+        if isinstance(self._limit, float):
+            self._limit = in_bytes(self._limit, usmq.current_queue().device)
+        return self._limit
 
     @property
     def spilled_total(self) -> Any:
@@ -111,9 +185,10 @@ class DeviceSpill(MutableMapping[Any, Any]):
         with self._lock:
             if self.host.fast:
                 return int(self.host.evict())
-            for key in self.device:
+            for key in list(self.device):
                 weight = self.weights[key]
-                return weight if self._park(key) else -1
+                if self._park(key):
+                    return weight
             return -1
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -135,19 +210,14 @@ class DeviceSpill(MutableMapping[Any, Any]):
             value = self.host[key]
             if not isinstance(value, Parked):
                 return value
-            try:
-                value = value.restored()
-            except usmq.AllocationError:
-                # Move all other values out; if that is not enough, the error reports the sizes.
-                self._make_room(limit=0)
-                usmq.trim_memory()
-                value = value.restored()
+            value = value.restored()
             self[key] = value
             self._restored += self.weights.get(key, 0)
             return value
 
     def __delitem__(self, key: Any) -> None:
         with self._lock:
+            self._kept.discard(key)
             if key in self.device:
                 del self.device[key], self.weights[key]
             else:
@@ -169,19 +239,46 @@ class DeviceSpill(MutableMapping[Any, Any]):
     def __sizeof__(self) -> int:
         return sys.getsizeof(self.device)
 
-    def _make_room(self, keep: Any = None, limit: int | None = None) -> None:
-        limit = self.device_limit if limit is None else limit
+    def relieve(self, nbytes: int) -> bool:
+        """Move idle values off the device for an allocation of so many bytes that has failed.
+
+        Return whether any memory was released. A value in use keeps its memory.
+        """
+        released = 0
+        with self._lock:
+            for key in list(self.device):
+                # It is referred to by the mapping and as the argument of this call.
+                idle = sys.getrefcount(self.device[key]) <= 2
+                weight = self.weights[key]
+                if idle and self._park(key):
+                    released += weight
+                if released >= nbytes:
+                    break
+        return released > 0
+
+    def _make_room(self, keep: Any = None) -> None:
         for key in list(self.device):
-            if sum(self.weights.values()) <= limit:
+            if sum(self.weights.values()) <= self.device_limit:
                 return
-            if key != keep and not self._park(key):
-                return
+            if key != keep:
+                self._park(key)
 
     def _park(self, key: Any) -> bool:
+        if key in self._kept:
+            return False
         value = self.device[key]
         try:
             self.host[key] = Parked(value)
-        except Exception:  # The disk is full or host memory is short: keep the value on the device.
+        except Exception as failed:  # The disk is full, host memory is short, or it has no pickle.
+            self._kept.add(key)
+            logger.warning(
+                "the result %r of type %s stays on the device, since it could not be copied to the "
+                "host: %s: %s",
+                key,
+                type(value).__name__,
+                type(failed).__name__,
+                failed,
+            )
             return False
         self._parked += self.weights[key]
         del self.device[key], self.weights[key]
