@@ -69,6 +69,43 @@ def test_the_selector_of_this_process_is_applied() -> None:
     assert chosen(["level_zero:0"], environment) == ["level_zero:0"]
 
 
+TWO = [
+    Found("level_zero:0", "level_zero", "gpu", "A"),
+    Found("level_zero:1", "level_zero", "gpu", "B"),
+    Found("opencl:0", "opencl", "gpu", "A"),
+    Found("opencl:1", "opencl", "cpu", "C"),
+]
+
+
+@pytest.mark.parametrize(
+    ("term", "selectors"),
+    [
+        (0, ["level_zero:0"]),
+        (1, ["level_zero:1"]),
+        ("1", ["level_zero:1"]),
+        ("0,1", ["level_zero:0", "level_zero:1"]),
+        # The first GPU is visible twice.
+        ("gpu", ["level_zero:0", "level_zero:1"]),
+        ("gpu:0", ["level_zero:0"]),
+        ("gpu:1,0", ["level_zero:1", "level_zero:0"]),
+        ("cpu", ["opencl:1"]),
+        ("cpu:0", ["opencl:1"]),
+        ("opencl:gpu:0", ["opencl:0"]),
+        ("opencl:gpu", ["opencl:0"]),
+        ("opencl:1", ["opencl:1"]),
+    ],
+)
+def test_a_device_is_named_by_number_or_type(term: str | int, selectors: list[str]) -> None:
+    assert [device.selector for device in _selectors.matching(term, TWO)] == selectors
+
+
+@pytest.mark.parametrize("term", [2, -1, "2", "gpu:2", "gpu:x", "gpu:", "cpu:1", "level_zero:cpu"])
+def test_a_number_without_a_device_lists_the_devices(term: str | int) -> None:
+    text = f"{term!r} was requested; visible devices: level_zero:0 .gpu A."
+    with pytest.raises(usmq.DeviceNotFoundError, match=text):
+        _selectors.matching(term, TWO)
+
+
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("term", ["!opencl:*", "level_zero:0.1", "level_zero", ""])
 def test_a_selector_that_is_too_complex_is_refused(term: str) -> None:

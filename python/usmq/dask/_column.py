@@ -14,6 +14,7 @@ from usmq.dask._aggregate import field
 from usmq.dask._expression import Expression, data_type, storage
 from usmq.dask._plan import Step
 from usmq.dask._table import LogicalTable
+from usmq.dask._words import check_names
 
 
 class LogicalColumn:
@@ -150,6 +151,8 @@ class LogicalColumn:
         """
         code = storage(self.type if type is None else data_type(type))
         tables, made = self._expression(map, others)
+        for text, names in (combine, "ab"), (identity, ""), (post or "", "a"):
+            check_names(text, names, names)
 
         def call(*parts: usmq.Table) -> Any:
             return made.reduced(list(parts), code, combine, identity)

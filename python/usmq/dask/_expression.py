@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow.types as types
 
 import usmq
 from usmq.dask._aggregate import field
+from usmq.dask._words import check_names
 
 # The types of C++ for the storage of Arrow's numbers and times.
 SPELLINGS = {
@@ -99,9 +100,16 @@ class Expression:
 
     @classmethod
     def of(
-        cls, text: str, columns: Mapping[str, tuple[int, str, Any]], numbers: Mapping[str, Any]
+        cls,
+        text: str,
+        columns: Mapping[str, tuple[int, str, Any]],
+        numbers: Mapping[str, Any],
+        schema: Iterable[str] | None = None,
     ) -> Expression:
-        """Check the names; ``columns`` has the table's position, the column and its Arrow type."""
+        """Check the names; ``columns`` has the table's position, the column and its Arrow type.
+
+        Errors list the names of the schema, by default those of ``columns``.
+        """
         words = words_of(text)
         numbers = {
             name: value.item() if isinstance(value, np.generic) else value
@@ -126,6 +134,7 @@ class Expression:
         if not used:
             named = ", ".join(columns) or "none"
             raise ValueError(f"{text!r} uses no column, such as 'x[i]'; columns: {named}")
+        check_names(text, {*columns, *numbers, "i", "n"}, columns if schema is None else schema)
         found = tuple(
             (name, at, column, storage(given)) for name, (at, column, given) in used.items()
         )
@@ -144,7 +153,7 @@ class Expression:
             )
         named = [name for name in dict.fromkeys(schema.names) if name in words - taken]
         columns = {name: (0, name, field(schema, name).type) for name in named}
-        return cls.of(text, columns, numbers)
+        return cls.of(text, columns, numbers, schema.names)
 
     def _bind(self, tables: list[usmq.Table]) -> tuple[list[str], list[Any], int]:
         """Return the parameters, the arguments, and the number of rows."""

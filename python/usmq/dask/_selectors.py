@@ -95,18 +95,23 @@ def matching(term: str | int, found: list[Found]) -> list[Found]:
     those of a backend, by their number there, type, both or all. Several numbers: ``"gpu:0,1"``.
     """
     words = str(term).strip().split(":")
-    if all(item.strip().isdecimal() for item in words[0].split(",")) and len(words) == 1:
+    if isinstance(term, int) or (len(words) == 1 and words[0].replace(",", "").isdecimal()):
         return picked(term, best(found), words[0], found)
-    backend = "*" if words[0] in TYPES else words.pop(0)
-    if backend.startswith("!") or not words or not words[0] or "." in words[0]:
+    backend = None if words[0] in TYPES else words.pop(0)
+    if (backend or "").startswith("!") or not words or not words[0] or "." in words[0]:
         raise ValueError(
             f"{term!r} cannot be divided among workers; name devices, as in ['gpu:0'] or "
             "['level_zero:0']"
         )
-    there = [device for device in found if backend in ("*", device.backend)]
-    if words[0] in TYPES and len(words) > 1:
+    there = [device for device in found if backend in (None, "*", device.backend)]
+    if words[0] in TYPES:
         of_type = [device for device in there if device.type == words[0]]
-        return picked(term, of_type, ":".join(words[1:]), found)
+        if backend is None:
+            # A GPU that is visible through two backends counts once.
+            of_type = best(of_type)
+        if len(words) > 1 or not of_type:
+            return picked(term, of_type, ":".join(words[1:]), found)
+        return of_type
     selected = [
         device
         for item in ":".join(words).split(",")

@@ -373,7 +373,8 @@ class LogicalTable:
             Whether the function's last argument is the number of the partition's first row in the
             table, as an int.
         memory_limit : int, optional
-            Limit in bytes for the task's memory, for one partition.
+            Limit in bytes for the memory that the function takes from ``task.memory``, for one
+            partition. Other allocations do not count.
 
         Raises
         ------
