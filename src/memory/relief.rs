@@ -38,7 +38,7 @@ thread_local! {
 ///     IDLE.lock().unwrap().push(x);
 /// }
 /// # memory::set_limit(None, Some(queue.device()), Some(UsmKind::Device))?;
-/// # memory::set_relief(None::<fn(&_, _, _) -> bool>)?;
+/// # memory::set_relief(None::<fn(&usmq::Device, UsmKind, u64) -> bool>)?;
 /// # Ok::<(), usmq::Error>(())
 /// ```
 ///

@@ -31,7 +31,7 @@ def files(paths: Paths) -> list[str]:
     if not given:
         raise ValueError("no Parquet file was given")
     found = []
-    for path in map(os.fspath, given):
+    for path in [os.fspath(path) for path in given]:
         if os.path.isdir(path):
             found += files_of_folder(path)
         elif glob.has_magic(path) and not os.path.exists(path):
