@@ -162,7 +162,7 @@ docs: build ## Build the site, target/docs/html: pages, Python and Rust referenc
 	@echo "==> target/docs/html/index.html"
 
 # `tests/run test-processes` runs these. They mostly wait for processes that they start.
-PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_chaos dask_command dask_losses doctor doctor_kernels doctor_runtime exits fork coexistence signals))
+PROCESSES = $(addprefix tests/python/test_,$(addsuffix .py,dask_chaos dask_command dask_losses doctor doctor_kernels doctor_runtime exits fork late_releases no_threads coexistence signals))
 # These measure times, so no other test runs beside them.
 ALONE = $(addprefix tests/python/test_,$(addsuffix .py,contended_launches idle_threads reads_in_flight unrelated_copies))
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "faults.h"
+#include "foreign_code.h"
 
 #include <exception>
 #include <new>
@@ -85,6 +86,10 @@ namespace rust::behavior {
 // std::exception and would let any other exception terminate the process.
 template <typename Try, typename Fail> static void trycatch(Try &&call, Fail &&fail) noexcept {
   try {
+    const usmq::ForeignCall counted;
+    if (counted.is_late()) {
+      return fail(usmq::coded("exit", ""));
+    }
     USMQ_FAULT_POINT(__PRETTY_FUNCTION__);
     call();
 #ifndef USMQ_STUB

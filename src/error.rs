@@ -190,6 +190,24 @@ pub enum Error {
         )
     )]
     Fork,
+    /// The process is exiting, and the exit handler of usmq has run.
+    #[error(
+        "this process is exiting, and usmq has ended its use of devices; call usmq before the end of {}, or before `exit`",
+        spelled("the script", "main")
+    )]
+    Exit,
+    /// The operating system refused to start a thread.
+    #[error(
+        "usmq cannot start its thread {name:?}: {reason}; raise the limit of threads (`ulimit -u`, or pids.max of the \
+         container), or end other threads and processes"
+    )]
+    #[non_exhaustive]
+    Thread {
+        /// The name of the thread.
+        name: String,
+        /// The error of the operating system.
+        reason: String,
+    },
     /// A wait that was interrupted on request; see [`with_interrupt`](crate::with_interrupt).
     #[error("the wait was interrupted; submitted work continues")]
     Interrupted,
@@ -249,6 +267,11 @@ impl Error {
 }
 
 impl Error {
+    /// `name` is that of the thread.
+    pub(crate) fn no_thread(name: &str, reason: &std::io::Error) -> Self {
+        Self::Thread { name: name.to_owned(), reason: reason.to_string() }
+    }
+
     pub(crate) fn placement(message: String, queues: Vec<String>, position: Option<usize>) -> Self {
         Self::Placement { message, queues, position }
     }
@@ -291,6 +314,9 @@ impl Error {
         let (code, message) = text.split_once(CODE_END).unwrap_or(("unknown", text));
         if code == "runtime_not_found" {
             return Self::runtime_not_found(message);
+        }
+        if code == "exit" {
+            return Self::Exit;
         }
         if message.contains(FOREIGN_MEMORY) && std::env::var_os("USMQ_EMULATE_GPUS").is_some() {
             let message = format!(

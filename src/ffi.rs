@@ -556,6 +556,14 @@ pub(crate) mod bridge {
             args: &[KernelArg],
         ) -> Result<[usize; 3]>;
 
+        /// Whether this thread runs code of the user or of another library from now on; its calls of the shim are
+        /// counted.
+        fn set_foreign_code(runs: bool);
+        /// The number of counted calls that have not returned.
+        fn foreign_calls() -> usize;
+        /// Makes counted calls fail from now on.
+        fn end_foreign_calls();
+
         /// Names the variable `USMQ_EMULATE_*` with an invalid value; empty if all are valid.
         fn emulation_fault(gpus: &str, memory: &str, system_usm: &str, faults: &str) -> Result<String>;
     }

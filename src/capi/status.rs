@@ -29,6 +29,8 @@ pub(super) enum Status {
     Internal = 15,
     Interrupted = 16,
     Capture = 17,
+    Exit = 18,
+    Thread = 19,
 }
 
 impl From<&Error> for Status {
@@ -50,6 +52,8 @@ impl From<&Error> for Status {
             Error::Fork => Self::Fork,
             Error::Sycl { .. } => Self::Sycl,
             Error::Interrupted => Self::Interrupted,
+            Error::Exit => Self::Exit,
+            Error::Thread { .. } => Self::Thread,
         }
     }
 }
@@ -166,6 +170,9 @@ mod tests {
             ("ERROR_SYCL", Status::Sycl),
             ("ERROR_INTERNAL", Status::Internal),
             ("ERROR_INTERRUPTED", Status::Interrupted),
+            ("ERROR_CAPTURE", Status::Capture),
+            ("ERROR_EXIT", Status::Exit),
+            ("ERROR_THREAD", Status::Thread),
         ] {
             let line = format!("USMQ_{name} = {},", status as c_int);
             assert!(header.contains(&line), "usmq.h has no {line}");

@@ -7,6 +7,7 @@ use crate::device::Event;
 use crate::device::command_list::Pointers;
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, ordered_as_one, refuse};
+use crate::trace::tell::hold_back;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -111,6 +112,7 @@ impl Inner {
 
     /// Submits all parts.
     fn submit(&self, operands: &[(&Arc<Allocation>, Access)], pointers: &Pointers<'_>) -> Result<Event> {
+        let _held = hold_back();
         let _turn = self.turn.lock();
         let mut events = SmallVec::new();
         let result = ordered_as_one(&self.queue, self.is_alone, operands, |after, sent| {

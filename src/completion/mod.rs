@@ -5,7 +5,8 @@
 //! it signals the proxy events between contexts. It does not take the GIL, free runtime memory or call
 //! foreign code. The *release thread* runs deleters, frees and callbacks ([`release`]), which may block.
 //! Work that must make progress never waits for the release thread. The *wake thread* wakes tasks that await an event
-//! ([`wake`]). Each thread starts with its first work and sleeps while no work is in flight.
+//! ([`wake`]). The threads start before the first use of a device ([`start`]), where an error can be reported if the system
+//! refuses one, and sleep while no work is in flight.
 
 mod release;
 mod signal;
@@ -16,7 +17,18 @@ pub(crate) use release::close;
 pub(crate) use release::{call_back, release, release_foreign, wake};
 pub(crate) use signal::{Progress, Watched, watch};
 
+use crate::error::Result;
+use once_cell::sync::OnceCell;
 use std::time::Duration;
+
+/// Starts the threads that do not run. Call before each first use of a device: later calls cannot fail for lack of a thread.
+///
+/// # Errors
+/// [`Error::Thread`](crate::Error::Thread).
+pub(crate) fn start() -> Result<()> {
+    static STARTED: OnceCell<()> = OnceCell::new();
+    STARTED.get_or_try_init(|| signal::start().and_then(|()| release::start())).map(drop)
+}
 
 /// A completed item schedules the drop of its owner, which schedules the release of a Python object.
 const JOBS_OF_AN_ITEM: usize = 3;

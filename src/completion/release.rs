@@ -2,7 +2,9 @@
 //! thread.
 
 use super::worker::{Queued, Worker};
-use std::time::Duration;
+use crate::error::Result;
+use crate::runtime::exit;
+use std::time::{Duration, Instant};
 
 static RELEASE: Worker = Worker::new("usmq-release");
 static WAKE: Worker = Worker::new("usmq-wake");
@@ -34,12 +36,21 @@ pub(crate) fn drain(at_most: Duration) -> bool {
     RELEASE.drain(at_most)
 }
 
-/// Stops foreign code before the interpreter exits. Waits, at most this long for each thread, for the running job. The
-/// caller must not hold the GIL, which that job may need.
+/// Starts the threads.
+pub(super) fn start() -> Result<()> {
+    RELEASE.start()?;
+    WAKE.start()
+}
+
+/// Stops foreign code before the interpreter exits. Waits a second for the code that runs, and says so if it goes on. The
+/// caller must not hold the GIL, which that code may need.
 #[cfg_attr(not(feature = "python"), expect(dead_code))]
-pub(crate) fn close(at_most: Duration) {
-    WAKE.close(at_most);
-    RELEASE.close(at_most);
+pub(crate) fn close() {
+    let deadline = Instant::now() + exit::FOREIGN_AT_EXIT;
+    let ended = [&WAKE, &RELEASE].map(|worker| worker.close(deadline));
+    if ended != [true; 2] {
+        exit::ends_without_foreign_code();
+    }
 }
 
 #[cfg(test)]

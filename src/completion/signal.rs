@@ -1,6 +1,7 @@
 //! The signal thread: polls work in flight, each item at intervals that grow with its age.
 
 use super::release;
+use crate::error::{Error, Result};
 use crate::runtime::{self, CountedWait, exit};
 use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -91,20 +92,26 @@ static INBOX: Mutex<Inbox> =
 static WAKE: Condvar = Condvar::new();
 static DONE: Condvar = Condvar::new();
 
-/// Polls `watched` on the signal thread until it is complete; the release thread then finishes it.
+/// Starts the thread if it does not run.
+pub(super) fn start() -> Result<()> {
+    const NAME: &str = "usmq-signal";
+    let mut inbox = INBOX.lock();
+    if !inbox.started {
+        let thread = std::thread::Builder::new().name(NAME.to_owned());
+        thread.spawn(run).map_err(|reason| Error::no_thread(NAME, &reason))?;
+        inbox.started = true;
+    }
+    Ok(())
+}
+
+/// Polls `watched` on the signal thread until it is complete; the release thread then finishes it. The thread runs: only
+/// users of a device have work in flight.
 pub(crate) fn watch(watched: Box<dyn Watched>) {
     if runtime::not_forked().is_err() {
         return std::mem::forget(watched);
     }
     let item = Item::new(watched);
     let mut inbox = INBOX.lock();
-    if !inbox.started {
-        inbox.started = std::thread::Builder::new().name("usmq-signal".to_owned()).spawn(run).is_ok();
-    }
-    if !inbox.started {
-        drop(inbox);
-        return watch_here(item);
-    }
     let in_time = item.due + if item.watched.needed_at_exit() { Duration::ZERO } else { LONGEST };
     let wake = inbox.asleep.is_some_and(|until| until.is_none_or(|until| until > in_time));
     inbox.items.push(item);
@@ -128,14 +135,6 @@ pub(super) fn poll_now(at_most: Duration) {
     let asked = inbox.asked;
     WAKE.notify_one();
     while inbox.done < asked && !DONE.wait_until(&mut inbox, deadline).timed_out() {}
-}
-
-/// Polls on the calling thread, if the system cannot create another one.
-fn watch_here(mut item: Item) {
-    while item.poll(Instant::now()) != Progress::Complete {
-        std::thread::sleep(SHORTEST);
-    }
-    release::release(move || item.watched.finish());
 }
 
 fn run() {

@@ -1,6 +1,8 @@
 //! A thread that runs jobs in the order in which they became due.
 
-use crate::runtime::{self, CountedWait, exit};
+use crate::error::{Error, Result};
+use crate::runtime::exit::{self, ForeignCode};
+use crate::runtime::{self, CountedWait};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ pub(super) struct Queued {
     pub(super) urgent: bool,
 }
 
-/// The thread starts with the first job, and runs as long as the process.
+/// The thread starts before the first use of a device, or with an earlier job, and runs as long as the process.
 pub(super) struct Worker {
     name: &'static str,
     state: Mutex<State>,
@@ -32,6 +34,8 @@ struct State {
     /// The number of jobs taken from `due` that have returned.
     finished: u64,
     accepted: u64,
+    /// Whether foreign code runs now.
+    is_in_foreign_code: bool,
     /// Whether foreign code must not run any more, because the interpreter is about to exit.
     closed: bool,
 }
@@ -49,9 +53,27 @@ impl Worker {
             awake: false,
             finished: 0,
             accepted: 0,
+            is_in_foreign_code: false,
             closed: false,
         };
         Self { name, state: Mutex::new(state), due: Condvar::new(), finished: Condvar::new() }
+    }
+
+    /// Starts the thread if it does not run.
+    ///
+    /// # Errors
+    /// [`Error::Thread`].
+    pub(super) fn start(&'static self) -> Result<()> {
+        self.start_locked(&mut self.state.lock())
+    }
+
+    fn start_locked(&'static self, state: &mut State) -> Result<()> {
+        if !state.started {
+            let thread = std::thread::Builder::new().name(self.name.to_owned());
+            thread.spawn(|| self.run()).map_err(|reason| Error::no_thread(self.name, &reason))?;
+            state.started = true;
+        }
+        Ok(())
     }
 
     /// Adds a job, and does not wait.
@@ -68,11 +90,9 @@ impl Worker {
         let urgent = queued.urgent;
         state.due.push_back(queued);
         state.accepted += 1;
-        if !state.started {
-            // Without a thread, jobs stay until `drain` or the next attempt to start one.
-            let thread = std::thread::Builder::new().name(self.name.to_owned());
-            state.started = thread.spawn(|| self.run()).is_ok();
-        }
+        // Without a thread, which only a job before the first use of a device can meet, jobs stay until `drain` or the next
+        // attempt to start one.
+        let _ = self.start_locked(&mut state);
         let wake = urgent || !state.awake;
         drop(state);
         if wake {
@@ -101,12 +121,19 @@ impl Worker {
     /// Runs a job outside the lock, unless it is no longer needed.
     fn run_one(&self, state: &mut MutexGuard<'_, State>, Queued { job, foreign, .. }: Queued) {
         let skip = foreign && state.closed;
-        MutexGuard::unlocked(state, || match CountedWait::unless_leaving() {
+        state.is_in_foreign_code = foreign && !skip;
+        MutexGuard::unlocked(state, || {
+            // The end of the process waits for the runtime, but not long for foreign code.
+            let counted = if foreign { None } else { CountedWait::unless_leaving() };
+            let entered = if foreign { ForeignCode::enter() } else { None };
+            if skip || (counted.is_none() && entered.is_none()) {
+                // The end of the process frees the rest.
+                return std::mem::forget(job);
+            }
             // A deleter that panics has freed what it could; the thread continues with others.
-            Some(_pending) if !skip => drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job))),
-            // The end of the process frees the rest.
-            _ => std::mem::forget(job),
+            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)));
         });
+        state.is_in_foreign_code = false;
         state.finished += 1;
         self.finished.notify_all();
     }
@@ -132,13 +159,19 @@ impl Worker {
         true
     }
 
-    /// Stops foreign code. Waits, at most this long, for the running job.
-    pub(super) fn close(&self, at_most: Duration) {
+    /// Stops foreign code: none begins after this call. Waits until `deadline` for the code that runs; returns whether it has
+    /// ended.
+    pub(super) fn close(&self, deadline: Instant) -> bool {
         if runtime::not_forked().is_err() {
-            return;
+            return true;
         }
-        self.state.lock().closed = true;
-        // Jobs that are due are skipped, which takes no time.
-        self.drain(at_most);
+        let mut state = self.state.lock();
+        state.closed = true;
+        while state.is_in_foreign_code {
+            if self.finished.wait_until(&mut state, deadline).timed_out() {
+                return !state.is_in_foreign_code;
+            }
+        }
+        true
     }
 }

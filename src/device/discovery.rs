@@ -5,7 +5,7 @@ use super::selector::Candidate;
 use super::{Backend, Context, Device, Platform, Selector, UsmAt, UsmKind};
 use crate::error::{DOCTOR, During, Error, Result, spelled};
 use crate::runtime::{Handle, Layers};
-use crate::{ffi, runtime};
+use crate::{completion, ffi, runtime};
 use cxx::UniquePtr;
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
@@ -46,6 +46,7 @@ enum Passing {
 
 fn registry() -> Result<Arc<Registry>> {
     runtime::ready()?;
+    completion::start()?;
     let mut is_first = false;
     let kept = REGISTRY.get_or_try_init(|| {
         let found = Arc::new(Registry::enumerate().map_err(Passing::Failed)?);

@@ -313,7 +313,7 @@ impl Event {
             self.poll_while_running();
             permission = self.queue.permit_wait();
             if permission.is_some() {
-                return Ok((CountedWait::begin(), permission));
+                return Ok((CountedWait::begin()?, permission));
             }
         }
         self.queue.flush();

@@ -19,7 +19,8 @@ impl Event {
     /// callback may submit work and wait for it, but other callbacks and the release of memory wait
     /// meanwhile: pass longer work to a thread of your own. A panic ends only its callback. To learn the
     /// result, call [`Event::wait`], which does not block any more. The callbacks of work that is in flight when the
-    /// process exits do not run, nor those in a forked child.
+    /// process exits do not run, nor those in a forked child. A callback may call [`std::process::exit`]. The end of the
+    /// process waits for a running one, but at most a second.
     ///
     /// ```
     /// use std::sync::mpsc::channel;

@@ -75,7 +75,7 @@ pub(super) fn runs(context: &Context, device: &Device, bundle: &ffi::Bundle) -> 
     }
     checks::submits();
     checks::waits(|| false);
-    let _counted = CountedWait::begin();
+    let _counted = CountedWait::begin()?;
     let queue = ffi::queue_new(context.raw()?, device.raw()?, true, false, ffi::PriorityCode::Normal)
         .during(DURING)?;
     let memory = Memory::new(context, device)?;

@@ -176,7 +176,8 @@ impl InFlight {
             // Counted before the lock is taken: the end of the process needs the lock, too.
             let counted = CountedWait::begin();
             list = self.list.lock();
-            gone.extend(list.remove_complete(&counted));
+            // After the exit handler the commands stay.
+            gone.extend(counted.into_iter().flat_map(|counted| list.remove_complete(&counted)));
         }
         list.commands.push(command.clone());
         self.several.store(list.commands.len() > 1, Ordering::Relaxed);
@@ -193,7 +194,7 @@ impl InFlight {
         if !self.several.load(Ordering::Relaxed) {
             return;
         }
-        let counted = CountedWait::begin();
+        let Ok(counted) = CountedWait::begin() else { return };
         let mut list = self.list.lock();
         let gone = list.remove_complete(&counted);
         self.several.store(list.commands.len() > 1, Ordering::Relaxed);
@@ -206,7 +207,7 @@ impl InFlight {
 
     /// Whether the last command is over, so that [`tidy_now`](Self::tidy_now) is due.
     pub(super) fn is_over(&self) -> bool {
-        let counted = CountedWait::begin();
+        let Ok(counted) = CountedWait::begin() else { return true };
         let list = self.list.lock();
         let is_over = |last: &Arc<Command>| {
             !matches!(last.status_under_lock(&counted), Ok(EventStatus::Submitted | EventStatus::Running))
@@ -216,7 +217,7 @@ impl InFlight {
 
     /// Removes complete commands on the release thread. Returns whether many remain: those of an out-of-order queue.
     pub(super) fn tidy_now(&self) -> bool {
-        let counted = CountedWait::begin();
+        let Ok(counted) = CountedWait::begin() else { return false };
         let mut list = self.list.lock();
         let gone = list.remove_complete(&counted);
         // A failed command is never removed, so a list of those is not watched for ever.
@@ -238,7 +239,7 @@ impl InFlight {
     /// [`Error::Sycl`](crate::Error::Sycl) if the runtime cannot answer, as for a command that has failed: only the
     /// runtime's own wait knows when the queue has ended the commands behind it.
     pub(super) fn is_empty(&self) -> Result<bool> {
-        let counted = CountedWait::begin();
+        let counted = CountedWait::begin()?;
         let list = self.list.lock();
         for command in list.commands.iter().rev() {
             match command.status_under_lock(&counted)? {

@@ -276,7 +276,7 @@ impl Queue {
             && !self.is_exposed()
             && let Some(_permission) = self.permit_wait()
         {
-            let counted = CountedWait::begin();
+            let counted = CountedWait::begin()?;
             checks::waits(|| false);
             let waited = ffi::queue_wait(raw).during("waiting for a queue");
             drop(counted);

@@ -13,6 +13,8 @@ use crate::device::recording::suspend;
 use crate::device::{Context, ContextKey, Device, Event, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::checks::{self, InDestructor};
+use crate::runtime::has_ended;
+use crate::trace::tell::hold_back;
 use crate::runtime::{ForkMutex, Interned};
 use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::MutexGuard;
@@ -427,8 +429,24 @@ impl Logged for Allocation {
     }
 }
 
+impl AllocationOwner {
+    /// After the exit handler: leaves memory of the runtime, and objects that may use it, to the end of the process. Drops
+    /// the owner of host memory, since another library may count on its release.
+    fn leave(&mut self) {
+        match self {
+            Self::Ours { .. } => {}
+            Self::Foreign { owner, .. } => std::mem::forget(owner.take()),
+            Self::System { owner } => drop(owner.take()),
+        }
+    }
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if has_ended() {
+            return self.owner.leave();
+        }
+        let _held = hold_back();
         let _mark = InDestructor::enter();
         if *self.known.get_mut() {
             remove_ours(self.pointer);

@@ -7,6 +7,7 @@ use crate::device::{Event, Queue};
 use crate::error::Result;
 use crate::runtime::interrupt::uninterruptible;
 use crate::runtime::{ForkMutex, checks};
+use crate::trace::tell::hold_back;
 use crate::trace::{Reason, with_reason};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -74,7 +75,7 @@ impl Submitted for Option<Event> {
 ///
 /// Holds the logs of all operands meanwhile, in the order of their addresses: two threads that submit work on
 /// the same arrays do so one after the other; otherwise one would miss the other's command. `submit` locks no
-/// other log and calls no foreign code.
+/// other log and calls no foreign code: subscribers of `tracing` are told after it.
 pub(crate) fn ordered<M: Logged>(
     queue: &Queue,
     operands: &[(&Arc<M>, Access)],
@@ -199,6 +200,7 @@ fn submit_now<M: Logged, S: Submitted>(
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<S>,
 ) -> Result<S> {
     check(operands)?;
+    let _held = hold_back();
     let mut uses: SmallVec<[(&ForkMutex<Log>, Access); 6]> = SmallVec::new();
     for (allocation, access) in operands {
         allocation.each_log(&mut |log| uses.push((log, *access)));

@@ -36,6 +36,8 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
         | Error::HostView { .. }
         | Error::Type { .. }
         | Error::Index { .. }
+        | Error::Exit
+        | Error::Thread { .. }
         | Error::Interrupted => "Error",
     };
     let class = py.import("usmq._errors")?.getattr(name)?.cast_into::<PyType>()?;

@@ -9,7 +9,7 @@ use pyo3::ffi;
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyAnyMethods, PyString};
+use pyo3::types::{PyAnyMethods, PyString, PyTuple};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -198,6 +198,60 @@ thread_local! {
 pub(super) fn in_destructor<'py>() -> Option<Python<'py>> {
     // SAFETY: the drop of a `Quiet` holds the GIL, and does not release it.
     IN_DESTRUCTOR.try_with(Cell::get).unwrap_or(false).then(|| unsafe { Python::assume_attached() })
+}
+
+// As pyo3 declares them, but for calls that may be unwound.
+unsafe extern "C-unwind" {
+    fn PyObject_Call(
+        callable: *mut ffi::PyObject,
+        arguments: *mut ffi::PyObject,
+        keywords: *mut ffi::PyObject,
+    ) -> *mut ffi::PyObject;
+    fn PyErr_WriteUnraisable(object: *mut ffi::PyObject);
+    fn Py_DecRef(object: *mut ffi::PyObject);
+}
+
+/// Code of Python on a thread of usmq. Python before 3.14 ends a thread that takes the GIL after the interpreter has begun
+/// to exit, by unwinding its stack, which ends the process in frames of Rust. Such a thread waits here for the end of the
+/// process.
+struct PythonCode(());
+
+impl PythonCode {
+    fn run<T>(f: impl FnOnce() -> T) -> T {
+        let running = Self(());
+        let value = f();
+        std::mem::forget(running);
+        value
+    }
+}
+
+impl Drop for PythonCode {
+    fn drop(&mut self) {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// Calls a function of the user on a thread of usmq; passes an exception to `sys.unraisablehook`.
+pub(super) fn call_on_own_thread(function: &Bound<'_, PyAny>, arguments: &Bound<'_, PyTuple>) {
+    let (function, arguments) = (function.as_ptr(), arguments.as_ptr());
+    // SAFETY: live objects, with the GIL held; no keywords.
+    let returned = PythonCode::run(|| unsafe { PyObject_Call(function, arguments, std::ptr::null_mut()) });
+    if returned.is_null() {
+        // SAFETY: as above, with the exception of the call pending.
+        PythonCode::run(|| unsafe { PyErr_WriteUnraisable(function) });
+    } else {
+        // SAFETY: the new reference that the call returned.
+        PythonCode::run(|| unsafe { Py_DecRef(returned) });
+    }
+}
+
+/// Drops a reference on a thread of usmq, which may run code of the object.
+pub(super) fn drop_on_own_thread<T>(_: Python<'_>, object: Py<T>) {
+    let object = object.into_ptr();
+    // SAFETY: an owned reference, with the GIL held.
+    PythonCode::run(|| unsafe { Py_DecRef(object) });
 }
 
 /// Runs `f` with the pending exception of this thread, if any, saved and restored. For destructors only:

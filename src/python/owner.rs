@@ -1,6 +1,6 @@
 //! Python objects that own foreign memory; completes their release before the interpreter shuts down.
 
-use super::gil::{detach, in_destructor};
+use super::gil::{detach, drop_on_own_thread, in_destructor};
 use crate::completion;
 use crate::runtime::not_forked;
 use crate::runtime::python_lock::{self, PythonLock};
@@ -12,7 +12,6 @@ use pyo3::types::PyCFunction;
 use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// Keeps a Python object alive for usmq. The release thread takes the GIL and drops it, unless [`drop_shared`] can.
 pub(super) struct PyOwner(Option<Py<PyAny>>);
@@ -65,20 +64,17 @@ fn take_back() {
     let mut objects = std::mem::take(&mut *DROPPED.lock());
     Python::try_attach(|py| {
         for object in objects.drain(..) {
-            object.drop_ref(py);
+            drop_on_own_thread(py, object);
         }
     });
     objects.into_iter().for_each(std::mem::forget);
 }
 
-/// The longest wait for a running release at interpreter shutdown.
-const AT_EXIT: Duration = Duration::from_secs(10);
-
 /// Completes the release of foreign memory before the interpreter shuts down, and registers the GIL check
 /// with the runtime module.
 pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
     let close = PyCFunction::new_closure(py, None, None, |args, _| {
-        detach(args.py(), || completion::close(AT_EXIT));
+        detach(args.py(), || completion::close());
     })?;
     py.import("atexit")?.call_method1("register", (close,))?;
     if let Some(query) = py.import("sys")?.getattr_opt("_is_gil_enabled")? {

@@ -2,12 +2,12 @@
 
 use super::capsule::{context_capsule, queue_capsule};
 use super::classes::{Context, Device, Event, Queue};
-use super::gil::detach;
+use super::gil::{call_on_own_thread, detach, drop_on_own_thread};
 use super::{argument, errors, pickle, scope, submitter, target};
 use crate::{QueueProperties, Target, Timestamps};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PySequence};
+use pyo3::types::{PyCapsule, PySequence, PyTuple};
 use std::mem::ManuallyDrop;
 
 #[pymethods]
@@ -299,17 +299,21 @@ fn call_back<'py>(
 }
 
 /// A call of `function` with the event, from a thread of usmq.
-fn later(function: &Bound<'_, PyAny>, event: &Bound<'_, Event>) -> impl FnOnce() + Send + 'static {
+fn later(
+    function: &Bound<'_, PyAny>,
+    event: &Bound<'_, Event>,
+) -> PyResult<impl FnOnce() + Send + 'static> {
+    let arguments = PyTuple::new(event.py(), [event])?;
     // Without the interpreter the objects are leaked.
-    let objects = ManuallyDrop::new((function.clone().unbind(), event.clone().unbind()));
-    move || {
+    let objects = ManuallyDrop::new((function.clone().unbind(), arguments.unbind()));
+    Ok(move || {
         Python::try_attach(|py| {
-            let (function, event) = ManuallyDrop::into_inner(objects);
-            call_back(function.bind(py), (event.bind(py),), function.bind(py));
-            function.drop_ref(py);
-            event.drop_ref(py);
+            let (function, arguments) = ManuallyDrop::into_inner(objects);
+            call_on_own_thread(function.bind(py), arguments.bind(py));
+            drop_on_own_thread(py, function);
+            drop_on_own_thread(py, arguments);
         });
-    }
+    })
 }
 
 #[pymethods]
@@ -354,7 +358,7 @@ impl Event {
     ///
     /// If that is the case already, the function is called now. Otherwise a thread of usmq calls it, one
     /// function after the other; memory is not released meanwhile, so pass longer work to a thread of your
-    /// own. An exception is passed to ``sys.unraisablehook``. Call ``event.wait()``, which then does not block,
+    /// own. An exception is passed to ``sys.unraisablehook``, also that of ``sys.exit``. Call ``event.wait()``, which then does not block,
     /// to learn whether the command has failed. Functions that are not called before the interpreter exits
     /// are never called.
     ///
@@ -381,15 +385,16 @@ impl Event {
             call_back(&outside.getattr("run")?, (function, slf), function);
             return Ok(());
         }
-        let (command, called) = (slf.get().0.clone(), later(function, slf));
+        let (command, called) = (slf.get().0.clone(), later(function, slf)?);
         detach(py, || command.on_complete(called));
         Ok(())
     }
 
     /// As ``add_done_callback``, for a function that wakes a task: others do not delay it.
-    fn _wake(slf: &Bound<'_, Self>, function: &Bound<'_, PyAny>) {
-        let (command, called) = (slf.get().0.clone(), later(function, slf));
+    fn _wake(slf: &Bound<'_, Self>, function: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (command, called) = (slf.get().0.clone(), later(function, slf)?);
         detach(slf.py(), || command.wake_on_complete(called));
+        Ok(())
     }
 
     /// Waits in asyncio for the end of the command, and raises its errors as ``wait`` does. The event loop

@@ -1,5 +1,5 @@
-//! Checks the rules for work beside other libraries: active in debug builds and with `USMQ_CHECKS=1`. A
-//! violation aborts with a stack trace.
+//! Checks the rules for work beside other libraries, with `USMQ_CHECKS=1`: usmq's own tests set it. A violation aborts with
+//! a stack trace.
 //!
 //! The rules: no submission, wait or free inside a destructor or while holding the GIL, and no wait inside
 //! libsycl for an event that a host task may delay. libsycl waits for host tasks under its graph lock, a
@@ -10,10 +10,7 @@ use super::python_lock;
 use once_cell::sync::Lazy;
 use std::cell::Cell;
 
-static ON: Lazy<bool> = Lazy::new(|| match std::env::var_os("USMQ_CHECKS") {
-    Some(value) => value != "0",
-    None => cfg!(debug_assertions),
-});
+static ON: Lazy<bool> = Lazy::new(|| std::env::var_os("USMQ_CHECKS").is_some_and(|value| value != "0"));
 
 thread_local! {
     /// The number of usmq destructors that this thread is in.
@@ -89,7 +86,7 @@ mod tests {
         }
         let mut command = Command::new(std::env::current_exe().unwrap());
         let name = format!("runtime::checks::tests::{test}");
-        let output = command.args(["--exact", &name, "--nocapture"]).env(IN_CHILD, "1").output().unwrap();
+        let output = command.args(["--exact", &name, "--nocapture"]).env(IN_CHILD, "1").env("USMQ_CHECKS", "1").output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(expected), "{text}");
         assert!(text.contains(test), "the stack names the function:\n{text}");

@@ -2,11 +2,13 @@
 //! destructors may run, and not in a forked child.
 
 use crate::error::{Error, Result};
+use crate::ffi;
 use once_cell::sync::OnceCell;
 use std::cell::Cell;
+use std::io::Write;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+use std::time::{Duration, Instant};
 
 /// Whether the runtime may still be called.
 static STATE: AtomicU8 = AtomicU8::new(ALIVE);
@@ -14,24 +16,33 @@ static STATE: AtomicU8 = AtomicU8::new(ALIVE);
 const ALIVE: u8 = 0;
 /// In a child that was forked after the runtime had started.
 const FORKED: u8 = 1;
-/// The process is ending.
+/// The process is ending: its exit handler waits for work.
 const EXITING: u8 = 2;
+/// The exit handler has run. As in a forked child, no call may use an object of the runtime.
+const ENDED: u8 = 3;
 
-/// An error in a child that was forked after the runtime had started: its threads and device state are gone.
+/// An error where the runtime may not be called: in a child that was forked after the runtime had started, whose threads
+/// and device state are gone, and after the exit handler. While that runs, most threads stop here.
 pub(crate) fn ensure_usable() -> Result<()> {
     match STATE.load(Ordering::Relaxed) {
         ALIVE => Ok(()),
         FORKED => Err(Error::Fork),
-        _ => {
-            park_if_exiting();
-            Ok(())
-        }
+        _ => pass_or_park(),
     }
 }
 
-/// As [`ensure_usable`], for code that makes no call of the runtime: it may continue during process exit.
+/// As [`ensure_usable`], for code that makes no call of the runtime: it may continue while the process exits.
 pub(crate) fn not_forked() -> Result<()> {
-    if STATE.load(Ordering::Relaxed) == FORKED { Err(Error::Fork) } else { Ok(()) }
+    match STATE.load(Ordering::Relaxed) {
+        FORKED => Err(Error::Fork),
+        ENDED => Err(Error::Exit),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the exit handler has run: memory of the runtime must not be touched, but host memory is as before.
+pub(crate) fn has_ended() -> bool {
+    STATE.load(Ordering::Acquire) == ENDED
 }
 
 pub(super) fn watch_for_fork() {
@@ -75,31 +86,95 @@ pub(crate) struct CountedWait {
 }
 
 impl CountedWait {
-    /// During process exit, only the exiting thread and its helpers pass, and threads that are counted already.
-    pub(crate) fn begin() -> Self {
-        Self::unless_leaving().unwrap_or_else(|| {
-            park_if_exiting();
-            Self::counted()
-        })
-    }
-
-    /// As [`CountedWait::begin`], for a thread that need not continue during process exit; then it returns None.
-    pub(crate) fn unless_leaving() -> Option<Self> {
+    /// # Errors
+    /// As [`ensure_usable`]: while the process exits, only the exiting thread, its helpers, foreign code and threads
+    /// that are counted already pass.
+    pub(crate) fn begin() -> Result<Self> {
         let counted = Self::counted();
         // Either `leave` sees this count, or this thread sees that the process is exiting.
         fence(Ordering::SeqCst);
-        (STATE.load(Ordering::Acquire) != EXITING).then_some(counted)
+        if STATE.load(Ordering::Acquire) == ALIVE {
+            return Ok(counted);
+        }
+        drop(counted);
+        ensure_usable()?;
+        let counted = Self::counted();
+        fence(Ordering::SeqCst);
+        not_forked().map(|()| counted)
+    }
+
+    /// For a thread that need not continue while the process exits; then it returns None, also in a forked child.
+    pub(crate) fn unless_leaving() -> Option<Self> {
+        let counted = Self::counted();
+        fence(Ordering::SeqCst);
+        (STATE.load(Ordering::Acquire) == ALIVE).then_some(counted)
     }
 
     fn counted() -> Self {
-        WAITS.set(WAITS.get() + 1);
+        // A thread that is ending has no count of its own any more; it is not parked before this wait is over.
+        let _ = WAITS.try_with(|waits| waits.set(waits.get() + 1));
         Self { _pending: Pending::new(), _of_this_thread: PhantomData }
     }
 }
 
 impl Drop for CountedWait {
     fn drop(&mut self) {
-        WAITS.set(WAITS.get() - 1);
+        let _ = WAITS.try_with(|waits| waits.set(waits.get() - 1));
+    }
+}
+
+/// The number of threads of usmq that run code of the user or of another library.
+static IN_FOREIGN_CODE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Whether this thread is one of them.
+    static IS_IN_FOREIGN_CODE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks foreign code on a thread of usmq while it lives: a callback, a waker or the drop of an owner. The end of the
+/// process waits for it, at most [`FOREIGN_AT_EXIT`].
+pub(crate) struct ForeignCode(PhantomData<*const ()>);
+
+impl ForeignCode {
+    /// None while the process exits: then no foreign code begins.
+    pub(crate) fn enter() -> Option<Self> {
+        IN_FOREIGN_CODE.fetch_add(1, Ordering::AcqRel);
+        IS_IN_FOREIGN_CODE.set(true);
+        ffi::set_foreign_code(true);
+        let entered = Self(PhantomData);
+        fence(Ordering::SeqCst);
+        (STATE.load(Ordering::Acquire) == ALIVE).then_some(entered)
+    }
+}
+
+impl Drop for ForeignCode {
+    fn drop(&mut self) {
+        ffi::set_foreign_code(false);
+        IS_IN_FOREIGN_CODE.set(false);
+        IN_FOREIGN_CODE.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn is_in_foreign_code() -> bool {
+    IS_IN_FOREIGN_CODE.try_with(Cell::get).unwrap_or(false)
+}
+
+/// The longest time that the end of the process waits for foreign code.
+pub(crate) const FOREIGN_AT_EXIT: Duration = Duration::from_secs(1);
+
+/// Whether [`ends_without_foreign_code`] has written its line.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Says once that the process ends while foreign code runs.
+pub(crate) fn ends_without_foreign_code() {
+    if !TOLD.swap(true, Ordering::AcqRel) {
+        // Nobody can be told that standard error is closed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "usmq: the process ends while a callback, a waker or the release of foreign memory still runs on a thread of \
+             usmq; usmq waited {} s for it. Let it return earlier, or run it on a thread of your own",
+            FOREIGN_AT_EXIT.as_secs()
+        );
     }
 }
 
@@ -144,37 +219,81 @@ pub(crate) fn help_to_the_end() {
     HELPS.set(true);
 }
 
-/// Parks every thread except the exiting one, its helpers, and those that it waits for, since the runtime is being torn
-/// down.
-fn park_if_exiting() {
-    while !HELPS.get() && WAITS.get() == 0 && LEAVER.load(Ordering::Acquire) != this_thread() {
-        std::thread::sleep(Duration::from_secs(1));
+/// Stops a thread while the process exits, except the exiting one, its helpers, foreign code and those that it waits for,
+/// since the runtime is being torn down.
+#[cold]
+fn pass_or_park() -> Result<()> {
+    let continues = HELPS.try_with(Cell::get).unwrap_or(false)
+        || WAITS.try_with(Cell::get).unwrap_or(0) > 0
+        || is_in_foreign_code()
+        || LEAVER.load(Ordering::Acquire) == this_thread();
+    let mut parked = Duration::ZERO;
+    // A stopped thread reports no errors while the process ends. An exit handler or a static destructor may wait for it,
+    // so it gets the error if the process still lives a second later.
+    while !continues && parked < PARKED {
+        std::thread::sleep(PARKED);
+        if has_ended() {
+            parked += PARKED;
+        }
+    }
+    not_forked()
+}
+
+/// How long a thread stays parked after the exit handler has run.
+const PARKED: Duration = Duration::from_secs(1);
+
+extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
+    match STATE.compare_exchange(ALIVE, EXITING, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => end(),
+        Err(FORKED) => {
+            // In a forked child the runtime's destructors would wait for threads that exist only in the parent.
+            // SAFETY: flushes the C streams, which `exit` would have done after the destructors.
+            unsafe { libc::fflush(std::ptr::null_mut()) };
+            // SAFETY: exits with the status that `exit` received.
+            unsafe { libc::_exit(status) }
+        }
+        // Another thread ends the process.
+        Err(_) => {
+            while LEAVER.load(Ordering::Acquire) != this_thread() {
+                std::thread::sleep(PARKED);
+            }
+        }
     }
 }
 
-extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
-    let state = STATE.load(Ordering::Acquire);
-    if state == EXITING {
-        return;
+/// Waits for everything that uses the runtime, and closes it.
+fn end() {
+    LEAVER.store(this_thread(), Ordering::Release);
+    fence(Ordering::SeqCst);
+    // Drivers tear themselves down while commands still run.
+    if let Some(finish) = FINISH.get() {
+        finish();
     }
-    if state != FORKED {
-        LEAVER.store(this_thread(), Ordering::Release);
-        STATE.store(EXITING, Ordering::Release);
-        fence(Ordering::SeqCst);
-        // Drivers tear themselves down while commands still run.
-        if let Some(finish) = FINISH.get() {
-            finish();
+    // The exit may have been called by foreign code, or below a wait.
+    let own_waits = WAITS.try_with(Cell::get).unwrap_or(0);
+    let own_code = usize::from(is_in_foreign_code());
+    let begun = Instant::now();
+    let foreign_code_runs = || {
+        if IN_FOREIGN_CODE.load(Ordering::Acquire) <= own_code || TOLD.load(Ordering::Acquire) {
+            return false;
         }
-        // A waiting thread would use a destroyed runtime. Its work completes; the runtime's destructors would
-        // wait for it too.
-        while PENDING.load(Ordering::Acquire) != 0 {
-            std::thread::sleep(Duration::from_millis(1));
+        let waits = begun.elapsed() < FOREIGN_AT_EXIT;
+        if !waits {
+            ends_without_foreign_code();
         }
-        return;
+        waits
+    };
+    // A waiting thread would use a destroyed runtime. Its work completes; the runtime's destructors would
+    // wait for it too.
+    let is_in_use = || PENDING.load(Ordering::Acquire) > own_waits;
+    while foreign_code_runs() || is_in_use() {
+        std::thread::sleep(Duration::from_millis(1));
     }
-    // In a forked child the runtime's destructors would wait for threads that exist only in the parent.
-    // SAFETY: flushes the C streams, which `exit` would have done after the destructors.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
-    // SAFETY: exits with the status that `exit` received.
-    unsafe { libc::_exit(status) }
+    STATE.store(ENDED, Ordering::Release);
+    ffi::end_foreign_calls();
+    fence(Ordering::SeqCst);
+    // Foreign code that still runs may be in a wait or another call of the runtime.
+    while is_in_use() || ffi::foreign_calls() > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -89,7 +89,7 @@ pub(crate) fn is_possible() -> bool {
 /// # Errors
 /// [`Error::Interrupted`] inside [`with_interrupt`] only.
 pub(crate) fn poll_until(mut over: impl FnMut() -> bool, mut pausing: impl FnMut()) -> Result<CountedWait> {
-    let mut counted = CountedWait::begin();
+    let mut counted = CountedWait::begin()?;
     let (begun, mut asked) = (Instant::now(), Duration::ZERO);
     while !over() {
         let waited = begun.elapsed();
@@ -108,8 +108,7 @@ pub(crate) fn poll_until(mut over: impl FnMut() -> bool, mut pausing: impl FnMut
                 return Err(Error::Interrupted);
             }
             // The check may have forked, and this may be the child.
-            super::not_forked()?;
-            counted = CountedWait::begin();
+            counted = CountedWait::begin()?;
         }
     }
     Ok(counted)

@@ -26,7 +26,7 @@ pub(crate) use environment::name_driver;
 pub(crate) use environment::{
     Setting, TOO_EARLY, asked_too_early, folder_fault, kernel_cache, settings, warn, without_own_term,
 };
-pub(crate) use exit::{CountedWait, Pending, ensure_usable, not_forked};
+pub(crate) use exit::{CountedWait, Pending, ensure_usable, has_ended, not_forked};
 pub(crate) use fork_mutex::ForkMutex;
 pub(crate) use interned::{AnyInterned, Interned, Interner};
 pub use interrupt::with_interrupt;
@@ -71,8 +71,8 @@ pub(crate) fn started() -> bool {
     STARTED.get().is_some()
 }
 
-/// An owned object of the shim. It is not destroyed in a forked child, where a driver would wait for threads
-/// that no longer exist.
+/// An owned object of the shim. It is not destroyed in a forked child, where a driver would wait for threads that no
+/// longer exist, nor once the process exits, which destroys the runtime.
 pub(crate) struct Handle<T: UniquePtrTarget>(ManuallyDrop<UniquePtr<T>>);
 
 impl<T: UniquePtrTarget> Handle<T> {
@@ -90,7 +90,7 @@ impl<T: UniquePtrTarget> Handle<T> {
 
 impl<T: UniquePtrTarget> Drop for Handle<T> {
     fn drop(&mut self) {
-        if ensure_usable().is_ok() {
+        if let Some(_counted) = CountedWait::unless_leaving() {
             #[cfg(usmq_faults)]
             faults::count(&self.0, -1);
             // SAFETY: drop runs once, and the object is not used afterwards.

@@ -3,6 +3,7 @@
 pub(crate) mod log;
 pub(crate) mod record;
 pub(crate) mod recorder;
+pub(crate) mod tell;
 pub(crate) mod xpti;
 
 pub use record::{Clock, Kind, Reason};

@@ -5,7 +5,8 @@
 //! state here.
 
 use super::log::{self, now, on, push};
-use super::record::{Completion, DeviceHandle, Kind, QueueHandle, Reason, Record, Site, TracedQueue};
+use super::record::{Completion, DeviceHandle, Kind, QueueHandle, Reason, Record, Site};
+use super::tell;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -166,7 +167,7 @@ where
     C: Completion + Clone + 'static,
 {
     if tracing::level_enabled!(Level::DEBUG) {
-        tell_of_command(label, &*command.queue_handle(), after.len());
+        tell::of_command(label, command.queue_handle(), after.len());
     }
     if let Some(begun) = begun {
         submitted(&begun, label, command, after);
@@ -182,26 +183,13 @@ pub(crate) fn done_by_host(begun: Option<Begun>, label: Label<'_>, queue: impl I
     }
     let queue = queue.into();
     if is_told {
-        tell_of_command(label, &*queue, 0);
+        tell::of_command(label, queue.clone(), 0);
     }
     if let Some(begun) = begun {
         let mut record = record(label, Some(queue), (begun.at, now()));
         record.seen = record.called.1;
         push(record);
     }
-}
-
-#[cold]
-fn tell_of_command(label: Label<'_>, queue: &dyn TracedQueue, waits_for: usize) {
-    tracing::debug!(
-        target: "usmq",
-        kind = label.kind.name(),
-        name = label.name.map(|name| &**name),
-        bytes = label.bytes,
-        %queue,
-        waits_for,
-        "submitted"
-    );
 }
 
 #[cold]
@@ -262,16 +250,11 @@ pub(crate) fn memory(
     (device, usm): (impl fmt::Display + Into<DeviceHandle>, &'static str),
 ) {
     if tracing::level_enabled!(Level::TRACE) {
-        tell_of_memory(kind, bytes, &device, usm);
+        tell::of_memory(kind, bytes, &device, usm);
     }
     if let Some(begun) = begun {
         used(&begun, kind, bytes, hit, (device.into(), usm));
     }
-}
-
-#[cold]
-fn tell_of_memory(kind: Kind, bytes: usize, device: &dyn fmt::Display, usm: &str) {
-    tracing::trace!(target: "usmq", kind = kind.name(), bytes, usm, %device, "memory");
 }
 
 #[cold]

@@ -188,6 +188,91 @@ asyncio.run(main())""",
         "",
     ),
     "SIGTERM": ("import os, signal; spin(1, x, STEPS); os.kill(os.getpid(), 15)", -15, ""),
+    "os._exit in a callback": (
+        """
+import os, time
+spin(1, x, STEPS).add_done_callback(lambda _: os._exit(7))
+time.sleep(30)""",
+        7,
+        "",
+    ),
+    "exit of the C library in a callback": (
+        """
+import ctypes, time
+spin(1, x, STEPS).add_done_callback(lambda _: ctypes.CDLL(None).exit(7))
+time.sleep(30)""",
+        7,
+        "",
+    ),
+    "sys.exit in a callback is an exception of the callback": (
+        """
+import sys, threading
+told = threading.Event()
+def hook(raised):
+    print(repr(raised.exc_value), file=sys.stderr)
+    told.set()
+sys.unraisablehook = hook
+spin(1, x, STEPS).add_done_callback(lambda _: sys.exit(7))
+assert told.wait(30)""",
+        0,
+        "SystemExit(7)",
+    ),
+    "a callback sleeps": (
+        """
+import threading, time
+begun = threading.Event()
+spin(1, x, STEPS).add_done_callback(lambda _: (begun.set(), time.sleep(40)))
+assert begun.wait(30)
+raise SystemExit(7)""",
+        7,
+        "usmq: the process ends while a callback",
+    ),
+    # The interpreter ends the thread when it takes the GIL again.
+    "a callback runs Python until the end": (
+        """
+import threading, time
+begun = threading.Event()
+def forever(_):
+    begun.set()
+    while True:
+        time.sleep(0)
+spin(1, x, STEPS).add_done_callback(forever)
+assert begun.wait(30)
+raise SystemExit(7)""",
+        7,
+        "usmq: the process ends while a callback",
+    ),
+    "a callback uses a device until the end": (
+        """
+import threading, time
+begun = threading.Event()
+def forever(_):
+    begun.set()
+    while True:
+        spin(1, usmq.zeros(1, 'u4'), 1000).wait()
+spin(1, x, STEPS).add_done_callback(forever)
+assert begun.wait(30)
+raise SystemExit(7)""",
+        7,
+        "usmq: the process ends while a callback",
+    ),
+    "the destructor of an owner sleeps": (
+        """
+import threading, time
+import numpy
+begun = threading.Event()
+class Owner(numpy.ndarray):
+    def __del__(self):
+        begun.set()
+        time.sleep(40)
+y = usmq.asarray(numpy.zeros(1 << 16, 'u4').view(Owner), copy=False)
+spin(1, y, STEPS)
+del y
+assert begun.wait(30)
+raise SystemExit(7)""",
+        7,
+        "usmq: the process ends while a callback",
+    ),
     # A signal during numpy's import makes it fail with an ImportError.
     "Ctrl-C, with the copy in flight": (
         """

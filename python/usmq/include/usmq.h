@@ -57,6 +57,8 @@ typedef enum usmq_status {
   USMQ_ERROR_INTERNAL = 15,          /* a bug in usmq */
   USMQ_ERROR_INTERRUPTED = 16,       /* an interrupted wait; only under a Rust caller that requested it */
   USMQ_ERROR_CAPTURE = 17,           /* a call that is not possible inside a capture of the caller */
+  USMQ_ERROR_EXIT = 18,              /* the process is exiting, and usmq has ended its use of devices */
+  USMQ_ERROR_THREAD = 19,            /* the operating system refused to start a thread */
 } usmq_status;
 
 /* The USM kind: the location of memory, and its access from host and devices. */

@@ -105,7 +105,7 @@ pub(super) fn start(
     let mut unused = Some((stream, remote));
     let mut unneeded = None;
     // While this thread polls, the process must not end the runtimes.
-    let _counted = CountedWait::begin();
+    let _counted = CountedWait::begin()?;
     let started = ordered_or_complete(queue, &[(memory, access)], |after, _| {
         let waits = !are_complete(after, brief.is_some());
         let brief = brief.filter(|_| !waits);

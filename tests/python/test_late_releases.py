@@ -1,0 +1,191 @@
+"""C libraries release exported objects at the end of the process, also after usmq's exit handler."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+LATE = r"""
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+typedef void (*function)(void *);
+static struct { function call; void *argument; } kept[1024];
+static int count;
+void keep(function call, void *argument) { kept[count].call = call; kept[count++].argument = argument; }
+static void release(void) {
+  if (!count) return;
+  for (int i = 0; i < count; ++i) kept[i].call(kept[i].argument);
+  fprintf(stderr, "released %d\n", count);
+  count = 0;
+}
+void release_at_exit(void) { atexit(release); }
+__attribute__((destructor)) static void at_the_very_end(void) { release(); }
+
+/* A DLPack tensor of the host whose deleter needs nothing but C. */
+static int64_t shape[1] = {64};
+static uint32_t memory[64] __attribute__((aligned(64)));
+struct tensor {
+  uint32_t major, minor; void *context; void (*deleter)(struct tensor *); uint64_t flags;
+  void *data; int32_t device[2], ndim; uint8_t code, bits; uint16_t lanes; int64_t *shape, *strides; uint64_t offset;
+};
+static void delete(struct tensor *tensor) { free(tensor); fprintf(stderr, "deleted\n"); }
+void *host_tensor(void) {
+  struct tensor *t = calloc(1, sizeof *t);
+  t->major = 1; t->deleter = delete; t->data = memory; t->device[0] = 1; t->ndim = 1; t->code = 1; t->bits = 32;
+  t->lanes = 1; t->shape = shape;
+  return t;
+}
+"""
+
+# Keeps a copy of a struct and its release function in the library, as a C consumer does.
+PRELUDE = """
+import ctypes as C, sys
+import faulthandler
+faulthandler.dump_traceback_later(50, exit=True)
+import numpy as np
+import usmq
+
+late = C.CDLL(sys.argv[1])
+late.keep.argtypes = [C.c_void_p, C.c_void_p]
+late.host_tensor.restype = C.c_void_p
+get, rename, create = (
+    getattr(C.pythonapi, "PyCapsule_" + name) for name in ("GetPointer", "SetName", "New")
+)
+get.restype, get.argtypes = C.c_void_p, [C.py_object, C.c_char_p]
+rename.argtypes = [C.py_object, C.c_char_p]
+create.restype, create.argtypes = C.py_object, [C.c_void_p, C.c_char_p, C.c_void_p]
+copies = []
+
+def keep_struct(capsule, name, size, release):
+    "The consumer moves the struct, and releases its copy."
+    source = get(capsule, name)
+    copy = C.create_string_buffer(C.string_at(source, size), size)
+    C.c_void_p.from_address(source + release).value = None
+    C.pythonapi.Py_IncRef(C.py_object(copy))
+    address = C.addressof(copy)
+    late.keep(C.c_void_p.from_address(address + release), address)
+
+def keep_schema(capsule):
+    keep_struct(capsule, b"arrow_schema", 72, 56)
+
+def keep_device_array(pair):
+    keep_schema(pair[0])
+    keep_struct(pair[1], b"arrow_device_array", 128, 64)
+
+def keep_host_array(pair):
+    keep_schema(pair[0])
+    keep_struct(pair[1], b"arrow_array", 80, 64)
+
+def keep_tensor(capsule, name, deleter, used):
+    pointer = get(capsule, name)
+    rename(capsule, used)
+    late.keep(C.c_void_p.from_address(pointer + deleter), pointer)
+
+def keep_versioned(array):
+    keep_tensor(array.__dlpack__(max_version=(1, 0)), b"dltensor_versioned", 16, USED_VERSIONED)
+
+def keep_legacy(array):
+    keep_tensor(array.__dlpack__(), b"dltensor", 56, USED)
+
+USED, USED_VERSIONED = C.c_char_p(b"used_dltensor"), C.c_char_p(b"used_dltensor_versioned")
+"""
+
+ARRAYS = "xs = [usmq.arange(1000, usm_type=kind) for kind in ('device', 'shared', 'host') for _ in range(4)]\n"
+
+TABLE = "table = usmq.from_arrow(__import__('pyarrow').table({'a': [1, 2, 3], 's': ['x', None, 'z']}))\n"
+
+EXPORTS = {
+    "Arrow device arrays": ARRAYS
+    + "for x in xs: keep_device_array(x.__arrow_c_device_array__(wait=True))",
+    "Arrow device arrays with events": ARRAYS
+    + "for x in xs: x.fill(3); keep_device_array(x.__arrow_c_device_array__())",
+    "Arrow schemas": ARRAYS + "for x in xs: keep_schema(x.__arrow_c_schema__())",
+    "Arrow host arrays": """
+for kind in ("shared", "host"):
+    for _ in range(5):
+        column = usmq.from_arrow(usmq.arange(1000, usm_type=kind))
+        keep_host_array(column.host_view().__arrow_c_array__())
+""",
+    "Arrow host streams": TABLE
+    + "table = table.to(usm_type='host')\n"
+    + "for _ in range(5): keep_struct(table.host_view().__arrow_c_stream__(), b'arrow_array_stream', 40, 24)",
+    "Arrow device streams": TABLE
+    + "for _ in range(5): keep_struct(table.__arrow_c_device_stream__(), b'arrow_device_array_stream', 48, 32)",
+    "versioned tensors": ARRAYS + "for x in xs: keep_versioned(x)",
+    "legacy tensors": ARRAYS + "for x in xs: keep_legacy(x)",
+    "tensors of other queues and contexts": """
+device = usmq.devices()[0]
+for context in (usmq.Context([device]), usmq.Queue(device).context):
+    queue = usmq.Queue(device, context=context, in_order=False)
+    for kind in ("device", "shared"):
+        x = usmq.full(1000, 7, "u4", usm_type=kind, queue=queue)
+        keep_versioned(usmq.collocate(x, queue=usmq.Queue(device, in_order=False)))
+""",
+    "handles of the C API": """
+core = C.CDLL(usmq._core.__file__)
+core.usmq_allocate.argtypes = [C.c_size_t, C.c_int, C.c_void_p, C.c_void_p]
+for kind in (0, 1, 2, 0, 1, 2):
+    memory, queue = C.c_void_p(), C.c_void_p()
+    assert core.usmq_current_queue(C.byref(queue)) == 0
+    assert core.usmq_allocate(100_000, kind, queue, C.byref(memory)) == 0
+    late.keep(core.usmq_free, memory)
+    late.keep(core.usmq_queue_release, queue)
+""",
+    "arrays of Python objects": """
+for _ in range(5):
+    x = usmq.asarray(np.arange(1 << 16, dtype="i8"), copy=False)
+    keep_versioned(x)
+""",
+    "imported tensors": """
+memory = usmq.zeros(1000, usm_type="shared")
+for _ in range(5): keep_versioned(usmq.from_dlpack(memory))
+""",
+    "host memory of a C library": """
+class Tensor:
+    def __dlpack__(self, **_):
+        return create(late.host_tensor(), HOST, None)
+    def __dlpack_device__(self):
+        return (1, 0)
+HOST = C.c_char_p(b"dltensor_versioned")
+for _ in range(5): keep_versioned(usmq.from_dlpack(Tensor(), copy=False))
+""",
+}
+
+WHEN = {
+    "an ELF destructor": ("", ""),
+    "atexit before the first query": ("late.release_at_exit()\n", ""),
+    "atexit after the exports": ("", "\nlate.release_at_exit()\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("late")
+    (folder / "late.c").write_text(LATE)
+    command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", "-o"]
+    subprocess.run([*command, folder / "late.so", folder / "late.c"], check=True, timeout=60)
+    return folder / "late.so"
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("what", EXPORTS)
+def test_a_release_at_the_end_of_the_process_is_safe(
+    run_python: Run, library: Path, what: str, when: str
+) -> None:
+    before, after = WHEN[when]
+    code = f"{PRELUDE}{before}usmq.devices()\n{EXPORTS[what]}\n{after}"
+    done = run_python(code, str(library), check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith("released "), done.stderr
+    deleted = lines.count("deleted")
+    if what == "host memory of a C library" and not when.startswith("atexit after"):
+        assert deleted == 5, done.stderr
