@@ -192,6 +192,10 @@ BudgetStats budget_stats(const UsmBudget &budget) noexcept {
 bool budget_has_unused(const UsmBudget &budget) noexcept { return budget.has_unused.load(); }
 
 void budget_free(const UsmBudget &budget, rust::Fn<void(std::size_t)> before_free) noexcept {
+  const ForeignCall counted;
+  if (counted.is_late()) {
+    return;
+  }
   std::lock_guard<std::mutex> alone(budget.freeing);
   std::vector<UsmBlock> blocks;
   {
@@ -231,6 +235,10 @@ void pool_renew(const UsmPool &pool) {
 }
 
 std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes) noexcept {
+  const ForeignCall counted;
+  if (counted.is_late()) {
+    return 0;
+  }
   // UMF returns no address for zero bytes, but an array of zero elements needs a unique one.
   return reinterpret_cast<std::size_t>(umfPoolAlignedMalloc(pool.pool, std::max<std::size_t>(bytes, 1), kAlignment));
 }
@@ -247,6 +255,10 @@ void pool_trim(const UsmPool &pool) {
 }
 
 std::size_t block_alloc(const UsmPool &pool, std::size_t bytes) noexcept {
+  const ForeignCall counted;
+  if (counted.is_late()) {
+    return 0;
+  }
   return reinterpret_cast<std::size_t>(ask(pool.source, bytes, kAlignment));
 }
 

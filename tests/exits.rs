@@ -15,7 +15,7 @@ use usmq::interop::arrow::{ArrowDeviceArray, ArrowSchema, Column, SyncMode};
 use usmq::interop::dlpack::{
     DLManagedTensorVersioned, Export, ExportedTensor, ForeignTensor, Import, export, import,
 };
-use usmq::{Array, DType, Elementwise, Event, Queue, Result, UsmKind, current_queue, devices};
+use usmq::{Array, DType, Elementwise, Error, Event, Queue, Result, UsmKind, current_queue, devices};
 
 const CASE: &str = "USMQ_TEST_EXIT_CASE";
 
@@ -51,6 +51,7 @@ fn child() -> Result<()> {
         Ok("exit beside a callback that sleeps") => exit_beside_a_callback(Then::Sleeps),
         Ok("exit beside a callback that calls usmq") => exit_beside_a_callback(Then::CallsUsmq),
         Ok("exit beside a callback that waits") => exit_beside_a_callback(Then::Waits),
+        Ok("exit beside a callback that exits") => exit_beside_a_callback(Then::Exits),
         Ok("exit beside an owner that sleeps") => exit_beside_an_owner(),
         Ok("uses after the handler") => uses_after_the_handler(),
         Ok(other) => panic!("no case {other:?}"),
@@ -61,9 +62,9 @@ fn child() -> Result<()> {
 fn work(milliseconds: u32) -> Result<(Array, Event)> {
     let x = Array::zeros::<u32>(4)?;
     let steps = 300_000 * milliseconds;
-    let text = format!("for (uint k = 0; k < {steps}u; ++k) x[i] = x[i] * 1664525u + 1013904223u;");
+    let text = format!("for (unsigned k = 0; k < {steps}u; ++k) x[i] = x[i] * 1664525u + 1013904223u;");
     // SAFETY: work-item i touches element i of x only.
-    let spin = unsafe { Elementwise::new("uint *x", &text) }?;
+    let spin = unsafe { Elementwise::new("unsigned *x", &text) }?;
     let event = spin.launch((&x,))?;
     Ok((x, event))
 }
@@ -138,7 +139,7 @@ fn host_tensor(owner: Owner) -> Result<Array> {
     });
     let raw = Box::into_raw(tensor).cast::<DLManagedTensorVersioned>();
     // SAFETY: a valid tensor of this layout, which no other code uses.
-    import(unsafe { ForeignTensor::from_raw(raw) }?, Import::default())
+    import(unsafe { ForeignTensor::from_raw(raw) }?, Import { copy: Some(false), ..Import::default() })
 }
 
 fn dropped_owner(then: fn()) -> Result<Receiver<()>> {
@@ -173,6 +174,7 @@ enum Then {
     Sleeps,
     CallsUsmq,
     Waits,
+    Exits,
 }
 
 fn exit_beside_a_callback(then: Then) -> Result<()> {
@@ -190,6 +192,11 @@ fn exit_beside_a_callback(then: Then) -> Result<()> {
                     std::thread::sleep(Duration::from_secs(30));
                 }
             },
+            Then::Exits => {
+                std::thread::sleep(Duration::from_millis(300));
+                // SAFETY: ends the process; Rust's `exit` would stop this thread before.
+                unsafe { libc::exit(9) }
+            }
             Then::Waits => {
                 long.unwrap().1.wait().unwrap();
                 eprintln!("waited");
@@ -253,14 +260,13 @@ fn use_late(place: &str) {
         kept.array.fill(1u32).map(drop),
         Array::uninit(4, DType::U32, UsmKind::Device, &kept.queue).map(drop),
         kept.queue.barrier(&[]).map(drop),
-        kept.event.done().map(drop),
         kept.event.timestamps().map(drop),
         Column::from_array("x", &kept.array).and_then(|x| x.export_device(SyncMode::Now)).map(drop),
         export::<DLManagedTensorVersioned>(&kept.array, Export::default()).map(drop),
     ];
     for (number, result) in results.iter().enumerate() {
         match result {
-            Err(error) if error.to_string().contains("this process is exiting") => {}
+            Err(Error::Exit | Error::Value { .. }) => {}
             other => eprintln!("{place}: use {number} gave {other:?}"),
         }
     }
@@ -272,20 +278,12 @@ fn use_late(place: &str) {
 fn kept() -> Result<Kept> {
     let queue = current_queue()?;
     let array = Array::full(4, 3u32)?;
-    let (sender, _) = channel();
-    // The receiver is gone, and a late drop must not panic.
-    std::mem::forget(sender.clone());
-    let host = host_tensor(Owner(
-        {
-            let (sender, receiver) = channel();
-            std::mem::forget(receiver);
-            sender
-        },
-        || RELEASED.store(true, Ordering::Release),
-    ))?;
-    drop::<Sender<()>>(sender);
+    let (sender, receiver) = channel();
+    // It lives as long as the owner.
+    std::mem::forget(receiver);
+    let host = host_tensor(Owner(sender, || RELEASED.store(true, Ordering::Release)))?;
     // SAFETY: work-item i touches element i of x only.
-    let kernel = unsafe { Elementwise::new("uint *x", "x[i] += 1") }?;
+    let kernel = unsafe { Elementwise::new("unsigned *x", "x[i] += 1") }?;
     let event = kernel.launch((&array,))?;
     let mut others: Vec<Box<dyn Send>> = Vec::new();
     for kind in UsmKind::ALL {
@@ -319,12 +317,9 @@ fn uses_after_the_handler() -> Result<()> {
 
 #[test]
 fn exit_in_a_callback_a_waker_and_an_owner_ends_the_process_with_its_status() {
-    for case in [
-        "exit in a callback",
-        "exit in a callback of work in flight",
-        "exit in an owner",
-        "exit in a waker",
-    ] {
+    for case in
+        ["exit in a callback", "exit in a callback of work in flight", "exit in an owner", "exit in a waker"]
+    {
         let text = exits_with(case, 7);
         assert!(!text.contains("usmq:"), "{case}: {text}");
     }
@@ -332,7 +327,11 @@ fn exit_in_a_callback_a_waker_and_an_owner_ends_the_process_with_its_status() {
 
 #[test]
 fn a_process_ends_beside_foreign_code_that_does_not_return_and_says_so() {
-    for case in ["exit beside a callback that sleeps", "exit beside an owner that sleeps"] {
+    for case in [
+        "exit beside a callback that sleeps",
+        "exit beside a callback that exits",
+        "exit beside an owner that sleeps",
+    ] {
         let text = exits_with(case, 7);
         assert_eq!(text.matches("usmq: the process ends while a callback").count(), 1, "{case}: {text}");
     }

@@ -7,7 +7,7 @@ use super::{Context, Device};
 use super::{header_trial, kernel_cache};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::Handle;
+use crate::runtime::{CountedWait, Handle};
 use crate::trace::recorder;
 use cxx::UniquePtr;
 use once_cell::sync::OnceCell;
@@ -40,6 +40,8 @@ impl Program {
         if let Some(built) = kernel_cache::kernel(&key, name)? {
             return Ok(built);
         }
+        // The end of the process destroys the compiler, so it waits for a build.
+        let _counted = CountedWait::begin()?;
         let begun = recorder::begin();
         let span = tracing::debug_span!(target: "usmq", "build", name = &**name, %device);
         let raw = span.in_scope(|| target.kernel(&key.1, name));

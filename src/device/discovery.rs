@@ -4,7 +4,7 @@
 use super::selector::Candidate;
 use super::{Backend, Context, Device, Platform, Selector, UsmAt, UsmKind};
 use crate::error::{DOCTOR, During, Error, Result, spelled};
-use crate::runtime::{Handle, Layers};
+use crate::runtime::{CountedWait, Handle, Layers};
 use crate::{completion, ffi, runtime};
 use cxx::UniquePtr;
 use once_cell::sync::OnceCell;
@@ -49,6 +49,7 @@ fn registry() -> Result<Arc<Registry>> {
     completion::start()?;
     let mut is_first = false;
     let kept = REGISTRY.get_or_try_init(|| {
+        let _counted = CountedWait::begin().map_err(Passing::Failed)?;
         let found = Arc::new(Registry::enumerate().map_err(Passing::Failed)?);
         if found.devices.is_empty() && !found.problems.is_empty() {
             return Err(Passing::Found(found));

@@ -14,8 +14,8 @@ use crate::device::{Context, ContextKey, Device, Event, MemoryKind, Queue, UsmKi
 use crate::error::{Error, Result};
 use crate::runtime::checks::{self, InDestructor};
 use crate::runtime::has_ended;
-use crate::trace::tell::hold_back;
 use crate::runtime::{ForkMutex, Interned};
+use crate::trace::tell::hold_back;
 use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -429,22 +429,16 @@ impl Logged for Allocation {
     }
 }
 
-impl AllocationOwner {
-    /// After the exit handler: leaves memory of the runtime, and objects that may use it, to the end of the process. Drops
-    /// the owner of host memory, since another library may count on its release.
-    fn leave(&mut self) {
-        match self {
-            Self::Ours { .. } => {}
-            Self::Foreign { owner, .. } => std::mem::forget(owner.take()),
-            Self::System { owner } => drop(owner.take()),
-        }
-    }
-}
-
 impl Drop for Allocation {
     fn drop(&mut self) {
         if has_ended() {
-            return self.owner.leave();
+            // Memory of the runtime, and objects that may use it, are left to the end of the process. Another library may
+            // count on the release of its host memory.
+            return match &mut self.owner {
+                AllocationOwner::Ours { .. } => {}
+                AllocationOwner::Foreign { owner, .. } => std::mem::forget(owner.take()),
+                AllocationOwner::System { owner } => drop(owner.take()),
+            };
         }
         let _held = hold_back();
         let _mark = InDestructor::enter();

@@ -299,10 +299,7 @@ fn call_back<'py>(
 }
 
 /// A call of `function` with the event, from a thread of usmq.
-fn later(
-    function: &Bound<'_, PyAny>,
-    event: &Bound<'_, Event>,
-) -> PyResult<impl FnOnce() + Send + 'static> {
+fn later(function: &Bound<'_, PyAny>, event: &Bound<'_, Event>) -> PyResult<impl FnOnce() + Send + 'static> {
     let arguments = PyTuple::new(event.py(), [event])?;
     // Without the interpreter the objects are leaked.
     let objects = ManuallyDrop::new((function.clone().unbind(), arguments.unbind()));

@@ -86,7 +86,12 @@ mod tests {
         }
         let mut command = Command::new(std::env::current_exe().unwrap());
         let name = format!("runtime::checks::tests::{test}");
-        let output = command.args(["--exact", &name, "--nocapture"]).env(IN_CHILD, "1").env("USMQ_CHECKS", "1").output().unwrap();
+        let output = command
+            .args(["--exact", &name, "--nocapture"])
+            .env(IN_CHILD, "1")
+            .env("USMQ_CHECKS", "1")
+            .output()
+            .unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(expected), "{text}");
         assert!(text.contains(test), "the stack names the function:\n{text}");

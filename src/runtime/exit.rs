@@ -265,6 +265,8 @@ extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
 fn end() {
     LEAVER.store(this_thread(), Ordering::Release);
     fence(Ordering::SeqCst);
+    // Foreign code may call the C library's `exit` on another thread meanwhile. The handler stops that thread.
+    guard();
     // Drivers tear themselves down while commands still run.
     if let Some(finish) = FINISH.get() {
         finish();

@@ -143,6 +143,21 @@ time.sleep(0.2)""",
         0,
         "",
     ),
+    "a daemon thread builds": (
+        """
+import os, threading, time
+begun = threading.Event()
+def build():
+    while True:
+        begun.set()
+        text = f"x[i] = {int.from_bytes(os.urandom(3), 'little')}"
+        usmq.elementwise("unsigned *x", text)(x)
+threading.Thread(target=build, daemon=True).start()
+begun.wait()
+time.sleep(0.3)""",
+        0,
+        "",
+    ),
     # Python before 3.14 ends a daemon thread by unwinding its stack when it next takes the lock; in
     # the middle of Python code that Rust has called, as numpy's own import, that ends the process.
     "a daemon thread copies": (

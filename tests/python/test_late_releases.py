@@ -1,4 +1,4 @@
-"""C libraries release exported objects at the end of the process, also after usmq's exit handler."""
+"""C libraries release exports at the end of the process, some after usmq's exit handler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ LATE = r"""
 typedef void (*function)(void *);
 static struct { function call; void *argument; } kept[1024];
 static int count;
-void keep(function call, void *argument) { kept[count].call = call; kept[count++].argument = argument; }
+void keep(function call, void *argument) {
+  kept[count].call = call;
+  kept[count++].argument = argument;
+}
 static void release(void) {
   if (!count) return;
   for (int i = 0; i < count; ++i) kept[i].call(kept[i].argument);
@@ -34,12 +37,14 @@ static int64_t shape[1] = {64};
 static uint32_t memory[64] __attribute__((aligned(64)));
 struct tensor {
   uint32_t major, minor; void *context; void (*deleter)(struct tensor *); uint64_t flags;
-  void *data; int32_t device[2], ndim; uint8_t code, bits; uint16_t lanes; int64_t *shape, *strides; uint64_t offset;
+  void *data; int32_t device[2], ndim; uint8_t code, bits; uint16_t lanes;
+  int64_t *shape, *strides; uint64_t offset;
 };
 static void delete(struct tensor *tensor) { free(tensor); fprintf(stderr, "deleted\n"); }
 void *host_tensor(void) {
   struct tensor *t = calloc(1, sizeof *t);
-  t->major = 1; t->deleter = delete; t->data = memory; t->device[0] = 1; t->ndim = 1; t->code = 1; t->bits = 32;
+  t->major = 1; t->deleter = delete; t->data = memory;
+  t->device[0] = 1; t->ndim = 1; t->code = 1; t->bits = 32;
   t->lanes = 1; t->shape = shape;
   return t;
 }
@@ -98,15 +103,25 @@ def keep_legacy(array):
 USED, USED_VERSIONED = C.c_char_p(b"used_dltensor"), C.c_char_p(b"used_dltensor_versioned")
 """
 
-ARRAYS = "xs = [usmq.arange(1000, usm_type=kind) for kind in ('device', 'shared', 'host') for _ in range(4)]\n"
+ARRAYS = """
+kinds = ("device", "shared", "host")
+xs = [usmq.arange(1000, usm_type=kind) for kind in kinds for _ in range(4)]
+"""
 
-TABLE = "table = usmq.from_arrow(__import__('pyarrow').table({'a': [1, 2, 3], 's': ['x', None, 'z']}))\n"
+TABLE = """
+import pyarrow
+table = usmq.from_arrow(pyarrow.table({"a": [1, 2, 3], "s": ["x", None, "z"]}))
+"""
 
 EXPORTS = {
     "Arrow device arrays": ARRAYS
     + "for x in xs: keep_device_array(x.__arrow_c_device_array__(wait=True))",
     "Arrow device arrays with events": ARRAYS
-    + "for x in xs: x.fill(3); keep_device_array(x.__arrow_c_device_array__())",
+    + """
+for x in xs:
+    x.fill(3)
+    keep_device_array(x.__arrow_c_device_array__())
+""",
     "Arrow schemas": ARRAYS + "for x in xs: keep_schema(x.__arrow_c_schema__())",
     "Arrow host arrays": """
 for kind in ("shared", "host"):
@@ -115,10 +130,17 @@ for kind in ("shared", "host"):
         keep_host_array(column.host_view().__arrow_c_array__())
 """,
     "Arrow host streams": TABLE
-    + "table = table.to(usm_type='host')\n"
-    + "for _ in range(5): keep_struct(table.host_view().__arrow_c_stream__(), b'arrow_array_stream', 40, 24)",
+    + """
+table = table.to(usm_type="host")
+for _ in range(5):
+    keep_struct(table.host_view().__arrow_c_stream__(), b"arrow_array_stream", 40, 24)
+""",
     "Arrow device streams": TABLE
-    + "for _ in range(5): keep_struct(table.__arrow_c_device_stream__(), b'arrow_device_array_stream', 48, 32)",
+    + """
+for _ in range(5):
+    stream = table.__arrow_c_device_stream__()
+    keep_struct(stream, b"arrow_device_array_stream", 48, 32)
+""",
     "versioned tensors": ARRAYS + "for x in xs: keep_versioned(x)",
     "legacy tensors": ARRAYS + "for x in xs: keep_legacy(x)",
     "tensors of other queues and contexts": """

@@ -1,4 +1,4 @@
-"""The operating system refuses new threads: an error at the first use of a device, and no loss after it."""
+"""The system refuses new threads: an error at the first use of a device, and no loss after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-# The limit does not hold for root, so the child becomes another user. For others it counts the threads of all processes.
+# The limit does not hold for root, so the child becomes another user.
 PRELUDE = """
 import asyncio, faulthandler, gc, os, resource, threading, time
 faulthandler.dump_traceback_later(50, exit=True)
@@ -26,7 +26,13 @@ def refuse_threads():
         return
     raise SystemExit("a thread could start")
 
-SOURCE = "kernel void spin(uint n, global uint *y) { uint v = y[0]; for (uint k = 0; k < n; ++k) v = v * 1664525u + 1013904223u; y[0] = v; }"
+SOURCE = '''
+kernel void spin(uint n, global uint *y) {
+    uint v = y[0];
+    for (uint k = 0; k < n; ++k) v = v * 1664525u + 1013904223u;
+    y[0] = v;
+}
+'''
 """
 
 USED = """
@@ -129,4 +135,5 @@ def test_work_goes_on_if_no_thread_can_start_after_the_first_use(
     one = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
     bound = one if cores == "one core" else ""
     done = run_python(f"{bound}{PRELUDE}{USED}{CASES[case]}\nprint('done')", check=False)
-    assert done.returncode == 0 and done.stdout == "done\n", done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"

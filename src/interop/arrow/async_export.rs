@@ -67,7 +67,7 @@ impl AsyncExport {
     /// Source: the Arrow C Device data interface, "Async Device Stream Interface"; the structs as in `abi.h`.
     ///
     /// # Errors
-    /// [`Error::Interop`] for a handler that lacks callbacks, or if no thread could be started. The caller
+    /// [`Error::Interop`] for a handler that lacks callbacks, [`Error::Thread`] if no thread could be started. The caller
     /// then still owns the handler, and no callback was called.
     ///
     /// # Safety
@@ -115,13 +115,14 @@ impl AsyncExport {
         // SAFETY: as above. The consumer only reads what is behind the pointer.
         unsafe { (*handler).producer = ptr::from_ref(&shared.producer).cast_mut() };
         let worker = Worker::new(consumer, shared.clone(), field, batches, export);
-        let named = thread::Builder::new().name("usmq-arrow".to_owned());
+        const NAME: &str = "usmq-arrow";
+        let named = thread::Builder::new().name(NAME.to_owned());
         match named.spawn(move || worker.run()) {
             Ok(thread) => Ok(Self { shared, thread }),
             Err(error) => {
                 // SAFETY: as above; nothing runs that could call the handler.
                 unsafe { (*handler).producer = ptr::null_mut() };
-                Err(Error::interop(format!("no thread could be started for the Arrow stream: {error}")))
+                Err(Error::no_thread(NAME, &error))
             }
         }
     }

@@ -79,12 +79,11 @@ impl CudaDevice {
         // The driver has registered its own end. The process waits for transfers before it.
         crate::runtime::exit::guard();
         let (checks, receiver) = channel();
+        let name = format!("usmq-cuda-{ordinal}");
         std::thread::Builder::new()
-            .name(format!("usmq-cuda-{ordinal}"))
+            .name(name.clone())
             .spawn(move || find_failures(&receiver))
-            .map_err(|error| {
-                Error::interop(format!("could not start the thread for CUDA transfers: {error}"))
-            })?;
+            .map_err(|error| Error::no_thread(&name, &error))?;
         Ok(Arc::new(Self {
             ordinal,
             name: driver.name(ordinal)?,
