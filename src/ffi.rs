@@ -556,14 +556,10 @@ pub(crate) mod bridge {
             args: &[KernelArg],
         ) -> Result<[usize; 3]>;
 
-        /// Whether this thread runs code of the user or of another library from now on; its calls of the shim are
-        /// counted.
+        /// Whether this thread runs foreign code now: its calls are counted until they return, and fail after the end.
         fn set_foreign_code(runs: bool);
-        /// The number of counted calls that have not returned.
         fn foreign_calls() -> usize;
-        /// Makes counted calls fail from now on.
         fn end_foreign_calls();
-
         /// Names the variable `USMQ_EMULATE_*` with an invalid value; empty if all are valid.
         fn emulation_fault(gpus: &str, memory: &str, system_usm: &str, faults: &str) -> Result<String>;
     }
@@ -580,7 +576,8 @@ macro_rules! any_thread {
             // SAFETY: SYCL 2020 section 4.5.2 ("common reference semantics") and 3.10 make its runtime objects handles
             // to shared state whose member functions may be called from several threads at once. The shim only copies
             // handles and calls such members; its own state has locks. A mutable reference never reaches one of them
-            // from two threads. OpenCL's events and queues may be used from any thread, too.
+            // from two threads. OpenCL's events and queues may be used from any thread, too. A list is changed only before it
+            // is shared, and one thread at a time submits a list or a graph.
             unsafe impl Send for $name {}
             // SAFETY: as above.
             unsafe impl Sync for $name {}
@@ -588,16 +585,8 @@ macro_rules! any_thread {
     };
 }
 
-any_thread! { Device Context Queue Event Kernel Bundle UserEvent }
+any_thread! { Device Context Queue Event Kernel Bundle UserEvent CommandList SyclGraph }
 
-// SAFETY: as above; a list is changed only before it is shared, and one thread at a time submits it.
-unsafe impl Send for CommandList {}
-// SAFETY: as above.
-unsafe impl Sync for CommandList {}
-// SAFETY: as above; one thread at a time submits a graph.
-unsafe impl Send for SyclGraph {}
-// SAFETY: as above.
-unsafe impl Sync for SyclGraph {}
 // SAFETY: as above; a budget has atomic counters, and a list with a lock of its own.
 unsafe impl Send for UsmBudget {}
 // SAFETY: as above.

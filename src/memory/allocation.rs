@@ -13,9 +13,7 @@ use crate::device::recording::suspend;
 use crate::device::{Context, ContextKey, Device, Event, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::checks::{self, InDestructor};
-use crate::runtime::has_ended;
-use crate::runtime::{ForkMutex, Interned};
-use crate::trace::tell::hold_back;
+use crate::runtime::{ForkMutex, Interned, has_ended};
 use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -431,16 +429,7 @@ impl Logged for Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if has_ended() {
-            // Memory of the runtime, and objects that may use it, are left to the end of the process. Another library may
-            // count on the release of its host memory.
-            return match &mut self.owner {
-                AllocationOwner::Ours { .. } => {}
-                AllocationOwner::Foreign { owner, .. } => std::mem::forget(owner.take()),
-                AllocationOwner::System { owner } => drop(owner.take()),
-            };
-        }
-        let _held = hold_back();
+        let _held = crate::trace::tell::hold_back();
         let _mark = InDestructor::enter();
         if *self.known.get_mut() {
             remove_ours(self.pointer);
@@ -449,6 +438,8 @@ impl Drop for Allocation {
             (AllocationOwner::Ours { pool, block }, LogOf::Own(log)) => {
                 Pool::retire(pool, block.take(), self.bytes, log.get_mut());
             }
+            // No thread drops owners any more, but a library may count on the release of its host memory.
+            (AllocationOwner::System { owner }, _) if has_ended() => drop(owner.take()),
             (AllocationOwner::Foreign { owner, .. } | AllocationOwner::System { owner }, LogOf::Own(log)) => {
                 let pending = log.get_mut().access.pending();
                 owner.take().into_iter().for_each(|owner| drop_after(owner, pending.clone()));
@@ -503,10 +494,8 @@ impl Watched for SharedDrop {
 /// Memory that other libraries may pass to usmq again, by first address: each allocation has one access log, however
 /// often and by any protocol it is imported.
 ///
-/// Memory of usmq is registered from its first export until it is freed, and is imported as the same
-/// allocation. Foreign memory is registered by the runtime allocation that contains it, while an import of it
-/// lives.
-///
+/// Memory of usmq is registered from its first export until it is freed, and is imported as the same allocation. Foreign
+/// memory is registered by the runtime allocation that contains it, while an import of it lives.
 /// Ranges do not overlap: an entry is removed before its memory is freed.
 static KNOWN: Lazy<ForkMutex<BTreeMap<usize, KnownMemory>>> = Lazy::new(ForkMutex::default);
 

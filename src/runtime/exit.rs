@@ -227,19 +227,19 @@ fn pass_or_park() -> Result<()> {
         || WAITS.try_with(Cell::get).unwrap_or(0) > 0
         || is_in_foreign_code()
         || LEAVER.load(Ordering::Acquire) == this_thread();
-    let mut parked = Duration::ZERO;
     // A stopped thread reports no errors while the process ends. An exit handler or a static destructor may wait for it,
-    // so it gets the error if the process still lives a second later.
-    while !continues && parked < PARKED {
+    // so it gets the error if the process still lives a second after the end of the runtime.
+    static IS_LATE: AtomicBool = AtomicBool::new(false);
+    let mut had_ended = false;
+    while !continues && !IS_LATE.load(Ordering::Acquire) {
         std::thread::sleep(PARKED);
-        if has_ended() {
-            parked += PARKED;
-        }
+        IS_LATE.fetch_or(had_ended, Ordering::AcqRel);
+        had_ended = has_ended();
     }
     not_forked()
 }
 
-/// How long a thread stays parked after the exit handler has run.
+/// How long threads stay parked after the exit handler has run.
 const PARKED: Duration = Duration::from_secs(1);
 
 extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {

@@ -154,9 +154,13 @@ pub(crate) struct Label<'a> {
     pub bytes: usize,
 }
 
-impl Label<'_> {
+impl<'a> Label<'a> {
     pub(crate) const fn new(kind: Kind, bytes: usize) -> Self {
         Self { kind, name: None, bytes }
+    }
+
+    fn fields(&self) -> (Kind, Option<&'a Arc<str>>, usize) {
+        (self.kind, self.name, self.bytes)
     }
 }
 
@@ -167,7 +171,7 @@ where
     C: Completion + Clone + 'static,
 {
     if tracing::level_enabled!(Level::DEBUG) {
-        tell::of_command(label, command.queue_handle(), after.len());
+        tell::of_command(label.fields(), command.queue_handle(), after.len());
     }
     if let Some(begun) = begun {
         submitted(&begun, label, command, after);
@@ -183,7 +187,7 @@ pub(crate) fn done_by_host(begun: Option<Begun>, label: Label<'_>, queue: impl I
     }
     let queue = queue.into();
     if is_told {
-        tell::of_command(label, queue.clone(), 0);
+        tell::of_command(label.fields(), queue.clone(), 0);
     }
     if let Some(begun) = begun {
         let mut record = record(label, Some(queue), (begun.at, now()));

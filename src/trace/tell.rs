@@ -1,7 +1,6 @@
 //! Events for subscribers of `tracing`: told outside of locks and destructors of usmq, since a subscriber may use usmq.
 
 use super::record::{Kind, QueueHandle};
-use super::recorder::Label;
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::sync::Arc;
@@ -81,8 +80,11 @@ impl Told {
 }
 
 #[cold]
-pub(super) fn of_command(label: Label<'_>, queue: QueueHandle, waits_for: usize) {
-    let Label { kind, name, bytes } = label;
+pub(super) fn of_command(
+    (kind, name, bytes): (Kind, Option<&Arc<str>>, usize),
+    queue: QueueHandle,
+    waits_for: usize,
+) {
     Told::Command { kind, name: name.cloned(), bytes, queue, waits_for }.tell_or_hold();
 }
 
