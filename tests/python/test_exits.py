@@ -146,6 +146,7 @@ time.sleep(0.2)""",
     "a daemon thread builds": (
         """
 import os, threading, time
+usmq.elementwise("unsigned *x", "x[i] = 1")(x)  # loads the compiler
 begun = threading.Event()
 def build():
     while True:
