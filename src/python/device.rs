@@ -555,7 +555,7 @@ pub(super) fn prepare_emulation(py: Python<'_>) -> PyResult<()> {
         Some(fault) => return Err(crate::Error::from(fault).into()),
         None => share_environment(py)?,
     }
-    match detach(py, || crate::doctor::why_no_emulated_gpu()) {
+    match detach(py, crate::doctor::why_no_emulated_gpu) {
         Some(reason) => Err(crate::Error::runtime_not_found(reason).into()),
         None => Ok(()),
     }
