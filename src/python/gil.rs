@@ -60,7 +60,7 @@ fn this_thread() -> u64 {
 }
 
 /// Only the main thread handles signals: waits of other threads need not check.
-pub(super) fn has_signals() -> bool {
+fn has_signals() -> bool {
     MAIN_THREAD.load(Ordering::Relaxed) == this_thread()
 }
 

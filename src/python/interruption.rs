@@ -4,7 +4,6 @@
 //! finalizer has its name, and no other call comes from an instruction that calls nothing. Variables of other functions are
 //! not read: until Python 3.13 a read keeps their values alive.
 
-use super::gil::has_signals;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -89,13 +88,10 @@ fn registered(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
     ];
     let callbacks = py.import(intern!(py, "gc"))?.getattr(intern!(py, "callbacks"))?;
     all.extend(callbacks.try_iter()?.collect::<PyResult<Vec<_>>>()?);
-    if has_signals() {
-        let signal = py.import(intern!(py, "_signal"))?;
-        let (handler, count) =
-            (signal.getattr(intern!(py, "getsignal"))?, signal.getattr(intern!(py, "NSIG"))?);
-        let handlers = (1..count.extract::<i32>()?).map(|number| handler.call1((number,)));
-        all.extend(handlers.collect::<PyResult<Vec<_>>>()?);
-    }
+    let signal = py.import(intern!(py, "_signal"))?;
+    let (handler, count) = (signal.getattr(intern!(py, "getsignal"))?, signal.getattr(intern!(py, "NSIG"))?);
+    let handlers = (1..count.extract::<i32>()?).map(|number| handler.call1((number,)));
+    all.extend(handlers.collect::<PyResult<Vec<_>>>()?);
     all.iter().filter_map(|function| code_of(function).transpose()).collect()
 }
 
