@@ -2,7 +2,7 @@
 
 use super::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE};
 use super::column::Column;
-use super::dictionaries::unified;
+use super::dictionaries::{refused, unified};
 use super::export::exported;
 use super::foreign::ForeignStruct;
 use super::import::ImportOptions;
@@ -224,10 +224,6 @@ fn tidy(data: ArrayData) -> ArrayData {
     let children = data.child_data().iter().cloned().map(tidy).collect();
     // SAFETY: the same array, with children of the same types, lengths and values.
     unsafe { data.into_builder().child_data(children).build_unchecked() }
-}
-
-pub(super) fn refused(error: impl std::fmt::Display) -> Error {
-    Error::interop(format!("arrow-rs: {error}"))
 }
 
 // Both libraries use the struct of the C interface; arrow-rs moves the value out.

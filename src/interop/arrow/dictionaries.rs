@@ -2,7 +2,6 @@
 //!
 //! arrow-rs merges the dictionaries of some arrays when it joins them, and appends those of others.
 
-use super::arrow_rs::refused;
 use super::schema::Field;
 use crate::error::{Error, Result};
 use arrow_array::types::ArrowDictionaryKeyType;
@@ -18,6 +17,11 @@ use std::sync::Arc;
 pub(super) fn unified(field: &Field, arrays: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     let parts = arrays.iter().map(Array::to_data).collect();
     Ok(parts_with_one(field, field.name(), parts)?.into_iter().map(make_array).collect())
+}
+
+/// An error of arrow-rs.
+pub(super) fn refused(error: impl std::fmt::Display) -> Error {
+    Error::interop(format!("arrow-rs: {error}"))
 }
 
 fn has_dictionary(field: &Field) -> bool {
