@@ -63,8 +63,8 @@ impl IncludedFiles {
 
     /// Finds all files; with `lexed` until they are too large for a signature.
     fn collect(source: &str, flags: &[&str], lexed: bool) -> Self {
-        let mut all = Self::default();
-        all.prints = has_print(source.as_bytes()) || flags.iter().any(|flag| has_print(flag.as_bytes()));
+        let prints = has_print(source.as_bytes()) || flags.iter().any(|flag| has_print(flag.as_bytes()));
+        let mut all = Self { prints, ..Self::default() };
         let folders = folders(flags, &mut all.missing);
         let mut known: HashMap<PathBuf, usize> = HashMap::new();
         let mut hasher = None;

@@ -74,7 +74,7 @@ fn take_back() {
 /// with the runtime module.
 pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
     let close = PyCFunction::new_closure(py, None, None, |args, _| {
-        detach(args.py(), || completion::close());
+        detach(args.py(), completion::close);
     })?;
     py.import("atexit")?.call_method1("register", (close,))?;
     if let Some(query) = py.import("sys")?.getattr_opt("_is_gil_enabled")? {

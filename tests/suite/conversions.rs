@@ -47,12 +47,9 @@ fn one_line_kernels_load_each_byte_but_0_as_true() -> Result<()> {
     }
     let (x, y) = (flags(&queue)?, Array::zeros::<i32>(6)?);
     // SAFETY: the expressions use element i only.
-    let (copy, count) = unsafe {
-        (
-            Elementwise::new("const T *x, int *y", "y[i] = x[i]")?,
-            Reduction::new("const bool *x", "int", "x[i]", "a + b", "0")?,
-        )
-    };
+    let copy = unsafe { Elementwise::new("const T *x, int *y", "y[i] = x[i]") }?;
+    // SAFETY: as for `copy`.
+    let count = unsafe { Reduction::new("const bool *x", "int", "x[i]", "a + b", "0") }?;
     copy.launch((&x, &y))?;
     assert_eq!(y.to_vec::<i32>()?, [0, 1, 1, 1, 1, 0]);
     assert_eq!(count.launch((&x,))?.to_vec::<i32>()?, [4]);
