@@ -47,8 +47,8 @@ WAITS = {
     "numpy": "k(1, NUM, x)\nx.to_numpy()",
     "numpy after polls": "e = k(1, NUM, x)\nwhile not e.done(): pass\nx.to_numpy()",
     "later copy": "k(1, NUM, x)\nx.copy().to_numpy()",
-    "other queue": "k(1, NUM, x)\ny = usmq.zeros(1, 'i4', queue=usmq.Queue('cpu', profiling=True))\n"
-    "y.copy_from(x)\ny.queue.wait()",
+    "other queue": "k(1, NUM, x)\nq = usmq.Queue('cpu', profiling=True)\n"
+    "y = usmq.zeros(1, 'i4', queue=q)\ny.copy_from(x)\nq.wait()",
     "await": "async def main(): await k(1, NUM, x)\nasyncio.run(main())",
     "callback": "e = threading.Event()\n"
     "k(1, NUM, x).add_done_callback(lambda _: (say('called'), e.set()))\ne.wait()",
