@@ -94,8 +94,11 @@ static DONE: Condvar = Condvar::new();
 
 /// Starts the thread if it does not run.
 pub(super) fn start() -> Result<()> {
+    start_locked(&mut INBOX.lock())
+}
+
+fn start_locked(inbox: &mut Inbox) -> Result<()> {
     const NAME: &str = "usmq-signal";
-    let mut inbox = INBOX.lock();
     if !inbox.started {
         let thread = std::thread::Builder::new().name(NAME.to_owned());
         thread.spawn(run).map_err(|reason| Error::no_thread(NAME, &reason))?;
@@ -104,14 +107,15 @@ pub(super) fn start() -> Result<()> {
     Ok(())
 }
 
-/// Polls `watched` on the signal thread until it is complete; the release thread then finishes it. The thread runs: only
-/// users of a device have work in flight.
+/// Polls `watched` on the signal thread until it is complete; the release thread then finishes it.
 pub(crate) fn watch(watched: Box<dyn Watched>) {
     if runtime::not_forked().is_err() {
         return std::mem::forget(watched);
     }
     let item = Item::new(watched);
     let mut inbox = INBOX.lock();
+    // Without a thread, which only work before the first use of a device can meet, items stay until the next attempt.
+    let _ = start_locked(&mut inbox);
     let in_time = item.due + if item.watched.needed_at_exit() { Duration::ZERO } else { LONGEST };
     let wake = inbox.asleep.is_some_and(|until| until.is_none_or(|until| until > in_time));
     inbox.items.push(item);

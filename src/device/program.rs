@@ -3,9 +3,9 @@
 use super::work_group::WorkGroupSizes;
 use crate::error::Result;
 use crate::ffi::{self, Extents};
-use crate::runtime::{Handle, exit};
+use crate::runtime::Handle;
 use cxx::UniquePtr;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 /// The source of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,18 +25,6 @@ impl Code {
             Self::OpenCl(_) => options.iter().flat_map(|option| option.split_whitespace()).collect(),
             Self::Sycl(_) | Self::SpirV(_) => options.iter().map(String::as_str).collect(),
         }
-    }
-
-    /// The first build of a kind loads its compiler, whose destructors must not run while the release thread
-    /// drops built objects.
-    pub(super) fn guard_exit(&self) {
-        static LOADED: [Once; 3] = [const { Once::new() }; 3];
-        let kind = match self {
-            Self::Sycl(_) => 0,
-            Self::OpenCl(_) => 1,
-            Self::SpirV(_) => 2,
-        };
-        LOADED[kind].call_once(exit::guard);
     }
 }
 

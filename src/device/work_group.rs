@@ -116,10 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn opencl_c_gets_a_size_and_keeps_a_required_one() -> crate::Result<()> {
-        if !crate::runtime::is_own_process(
-            "device::work_group::tests::opencl_c_gets_a_size_and_keeps_a_required_one",
-        ) {
+    fn opencl_c_gets_a_size() -> crate::Result<()> {
+        if !crate::runtime::is_own_process("device::work_group::tests::opencl_c_gets_a_size") {
             return Ok(());
         }
         let device = &crate::device::discovery::devices()?[0];
@@ -130,25 +128,19 @@ mod tests {
             println!("skipped: {device} suggests no work-group sizes");
             return Ok(());
         }
-        let source = "kernel void free(global uint *x) { x[get_global_id(0)] = 1; }
-            kernel __attribute__((reqd_work_group_size(4, 2, 1))) void required(global uint *x) { x[get_global_id(0)] = 1; }";
-        for (name, expected) in [("free", None), ("required", Some([2, 4, 1]))] {
-            let (context, device) = (context.raw()?, device.raw()?);
-            let kernel = ffi::kernel_from_opencl(context, device, source, name, &Vec::new(), &mut Vec::new());
-            let kernel = kernel.expect("a kernel");
-            let mut args = super::super::kernel_args::KernelArgs::default();
-            args.pointer(0);
-            let extents = Extents::range(&[64, 32]);
-            let launch = OpenLaunch {
-                capabilities,
-                kernel: &kernel,
-                queue: queue.raw()?,
-                extents: &extents,
-                args: &args,
-            };
-            let local = launch.sized_now().local;
-            assert!(local[0] != 0 && expected.is_none_or(|expected| local == expected), "{name}: {local:?}");
-        }
+        let source = "kernel void free(global uint *x) { x[get_global_id(0)] = 1; }";
+        let (context, device) = (context.raw()?, device.raw()?);
+        let kernel = ffi::kernel_from_opencl(context, device, source, "free", &Vec::new(), &mut Vec::new());
+        let mut args = super::super::kernel_args::KernelArgs::default();
+        args.pointer(0);
+        let launch = OpenLaunch {
+            capabilities,
+            kernel: &kernel.expect("a kernel"),
+            queue: queue.raw()?,
+            extents: &Extents::range(&[64, 32]),
+            args: &args,
+        };
+        assert_ne!(launch.sized_now().local[0], 0);
         Ok(())
     }
 

@@ -187,7 +187,7 @@ pub(crate) fn finish_with(finish: fn()) {
 }
 
 /// Registers a handler that runs before all destructors registered so far. Called after the runtime has
-/// registered its own, and again after each load of a library that it calls; only the first handler that runs
+/// registered its own, and again after each build, which may load a library; only the first handler that runs
 /// has an effect.
 pub(crate) fn guard() {
     unsafe extern "C" {
