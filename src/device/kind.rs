@@ -232,3 +232,28 @@ impl fmt::Display for Priority {
         f.write_str(self.name())
     }
 }
+
+/// The properties of a queue; in-order without profiling, of normal priority, by default.
+///
+/// ```
+/// use usmq::{Queue, QueueProperties};
+///
+/// let properties = QueueProperties { profiling: true, ..QueueProperties::default() };
+/// assert!(Queue::new("cpu", None, properties)?.profiling());
+/// # Ok::<(), usmq::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct QueueProperties {
+    /// Commands run in the order of their submission.
+    pub in_order: bool,
+    /// Events carry device timestamps.
+    pub profiling: bool,
+    /// A hint for the scheduler of the device.
+    pub priority: Priority,
+}
+
+impl Default for QueueProperties {
+    fn default() -> Self {
+        Self { in_order: true, profiling: false, priority: Priority::Normal }
+    }
+}

@@ -1,6 +1,5 @@
 //! The output of kernels that print. The C library keeps it in a buffer if stdout is no terminal, so a wait writes it.
 
-use super::Queue;
 use crate::runtime::write_stdout;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,19 +39,12 @@ impl Output {
         }
         true
     }
-}
 
-impl Queue {
-    /// Writes the output of complete commands, after a wait. Blocks while the reader of stdout does not read only if
-    /// `may_block`. Call it without a lock.
-    pub(crate) fn write_output(&self, may_block: bool) {
-        let output = self.output();
-        if !output.is_expected() {
-            return;
-        }
-        let completed = self.completed();
-        if output.take(completed) && !write_stdout(may_block) {
-            output.add(completed);
+    /// Writes the output of commands up to this one, which are complete. Blocks while the reader of stdout does not read
+    /// only if `may_block`. Call it without a lock.
+    pub(super) fn write(&self, completed: u64, may_block: bool) {
+        if self.take(completed) && !write_stdout(may_block) {
+            self.add(completed);
         }
     }
 }

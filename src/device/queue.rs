@@ -4,7 +4,7 @@ use super::driver_use::{self, DriverTurn, DriverUse};
 use super::driver_wait::{self, DriverWait};
 use super::in_flight::{Added, Command, InFlight, Submission};
 use super::output::Output;
-use super::{Context, Device, DeviceType, Priority};
+use super::{Context, Device, DeviceType, Priority, QueueProperties};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
@@ -98,31 +98,6 @@ struct Inner {
     /// Whether the runtime's queue records timestamps, requested or not.
     timestamps: bool,
     slots: [Slot; 4],
-}
-
-/// The properties of a queue; in-order without profiling, of normal priority, by default.
-///
-/// ```
-/// use usmq::{Queue, QueueProperties};
-///
-/// let properties = QueueProperties { profiling: true, ..QueueProperties::default() };
-/// assert!(Queue::new("cpu", None, properties)?.profiling());
-/// # Ok::<(), usmq::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct QueueProperties {
-    /// Commands run in the order of their submission.
-    pub in_order: bool,
-    /// Events carry device timestamps.
-    pub profiling: bool,
-    /// A hint for the scheduler of the device.
-    pub priority: Priority,
-}
-
-impl Default for QueueProperties {
-    fn default() -> Self {
-        Self { in_order: true, profiling: false, priority: Priority::Normal }
-    }
 }
 
 /// A copy of another library's queue, and what the runtime reports about it.

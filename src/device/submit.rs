@@ -245,6 +245,13 @@ impl Queue {
         by_libsycl()
     }
 
+    /// Writes the output of complete commands, after a wait; see `Output::write`.
+    pub(crate) fn write_output(&self, may_block: bool) {
+        if self.output().is_expected() {
+            self.output().write(self.completed(), may_block);
+        }
+    }
+
     /// Blocks until every command submitted so far, by any library, is complete.
     ///
     /// # Errors

@@ -334,7 +334,7 @@ mod tests {
         root.write("first/out.h", "#define OUT USMQ_PRINTF");
         let first = root.flag("-I", "first");
         let prints = |source: &str, flags: &[&str]| IncludedFiles::read(source, flags).stamp().prints;
-        assert!(prints("void f() { sycl::ext::oneapi::experimental::printf(\"\"); }", &[]));
+        assert!(prints("void f() { experimental::printf(\"\"); }", &[]));
         assert!(prints("#include <out.h>", &[&first]));
         assert!(prints("void f(int i) { USMQ_ASSERT(i < 3); }", &[]));
         assert!(prints("void f() { OUT(\"\"); }", &["-DOUT=printf"]));

@@ -82,7 +82,8 @@ fn check(tensor: &TensorRef<'_>, array: &Array, device: Destination) {
     assert!(tensor.dtype().is::<f32>());
     assert_eq!((tensor.device().device_type.0 as i32, tensor.device().device_id), (device.kind, device.id));
     let first = tensor.data_ptr() as usize + tensor.byte_offset() as usize;
-    assert_eq!(first, if array.size() == 0 { 0 } else { array.address() });
+    // Without elements it is the address of the memory, which dpnp and torch require.
+    assert!(first == array.address() || array.size() == 0 && first != 0);
 }
 
 fn our_exports_pass<B: Both>() -> Result<()> {

@@ -556,7 +556,7 @@ fn arguments_are_checked_against_the_sizes_known_to_the_runtime() -> Result<()> 
 }
 
 #[test]
-fn a_launch_refused_by_the_driver_names_kernel_sizes_and_arguments() -> Result<()> {
+fn a_launch_in_other_groups_than_required_names_kernel_and_sizes() -> Result<()> {
     if opencl()?.is_none() {
         return Ok(());
     }
@@ -565,9 +565,7 @@ fn a_launch_refused_by_the_driver_names_kernel_sizes_and_arguments() -> Result<(
     let eight = Kernel::from_opencl(source, "eight", KernelOptions::default())?;
     let x = Array::zeros::<i32>([16])?;
     let text = refusal(&eight, &[16], Some(&[4]), &[(&x).into(), 1.5f32.into()]);
-    for part in
-        ["\"eight\"", "[16]", "[4]", "argument 0: an array of int32", "argument 1: float32 1.5 (4 bytes)"]
-    {
+    for part in ["\"eight\"", "local range [4]", "required work-group size [8]"] {
         assert!(text.contains(part), "{part:?} is missing in {text}");
     }
     start(&eight, &[16], Some(&[8]), &[(&x).into(), 1.5f32.into()])?;
