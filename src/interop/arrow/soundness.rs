@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Changes {
     /// Nothing, as arrow-rs requires.
+    #[cfg_attr(not(feature = "arrow"), expect(dead_code))]
     None,
     /// Plain numbers and booleans, of which all bits are valid. Bitmaps, offsets, texts, views, indices and run ends do
     /// not change.
