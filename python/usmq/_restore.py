@@ -7,6 +7,11 @@ from typing import Any
 
 import usmq._core
 
+# The names that a pickle may contain.
+KNOWN = frozenset(
+    ("Device", "restore_array", "restore_column", "restore_field", "restore_queue", "restore_table")
+)
+
 # The objects of tasks that dask has read and this process could not restore.
 UNREAD: "weakref.WeakSet[Unread]" = weakref.WeakSet()
 
@@ -47,6 +52,8 @@ def packed(frame: Any, protocol: int) -> Any:
 
 def restore(name: str, *args: Any) -> Any:
     """Call a function of `usmq._core` with the arguments of a pickle."""
+    if name not in KNOWN:
+        raise ValueError(f"the pickle names {name!r}, which this version of usmq does not restore")
     try:
         return getattr(usmq._core, name)(*args)
     except Exception as failed:

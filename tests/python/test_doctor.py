@@ -483,6 +483,7 @@ def test_the_page_explains_the_messages_of_the_doctor(words: str) -> None:
     sources = [*(ROOT / "src" / "doctor").glob("*.rs"), *(ROOT / "python" / "usmq").glob("_*.py")]
     runtime = ROOT / "src" / "runtime"
     sources += [runtime / "environment.rs", runtime / "emulator.rs"]
+    sources += [ROOT / "src" / "device" / "layers.rs"]
     text = " ".join(path.read_text(encoding="utf-8") for path in sources)
     # Long texts are broken across lines.
     text = re.sub(r"\\\n\s+", "", text)
