@@ -8,14 +8,16 @@ left_out() {
     cat << 'END'
 test_cuda              memory of NVIDIA GPUs, which the emulator does not change
 test_demo              runs as the part `demo`
-test_doctor            breaks the environment of CPU drivers; test_doctor_emulator.py is about emulated GPUs
+test_doctor            breaks the environment of CPU drivers; test_doctor_layers.py is about emulated GPUs
 test_doctor_findings   as test_doctor
 test_doctor_kernels    as test_doctor
 test_doctor_runtime    as test_doctor
 test_emulated_gpus     sets the emulator up by itself
 test_emulated_layer    as test_emulated_gpus
 test_emulate_command   as test_emulated_gpus
-test_doctor_emulator   as test_emulated_gpus
+test_doctor_layers     as test_emulated_gpus
+test_layers            as test_emulated_gpus
+test_layer_tables      as test_emulated_gpus
 test_first_query       is about the CPU driver that another library asks for first
 test_coexistence       as test_first_query
 test_profile_pictures  draws the same pictures for any device
@@ -30,6 +32,11 @@ test_dask_faults       as test_dask_cluster
 test_dask_losses       as test_dask_cluster
 test_dask_shm_transport as test_dask_cluster
 test_dask_tables       as test_dask_cluster
+test_dask_arguments    as test_dask_cluster
+test_dask_expressions  as test_dask_cluster
+test_dask_frames       as test_dask_cluster
+test_dask_memory       as test_dask_cluster
+test_dask_partitions   as test_dask_cluster
 END
 }
 

@@ -6,6 +6,9 @@ import os
 import subprocess
 import sys
 
+import pytest
+import usmq
+
 AXPY = """
 import usmq
 AXPY = '''
@@ -17,6 +20,13 @@ void axpy(float a, const float *x, float *y) {
   y[i] += a * x[i];
 }'''
 """
+
+
+def needs_system_usm(code: str = "copy=False") -> None:
+    """Skip a test of `code` that uses host memory in place, on devices that do not reach it."""
+    device = usmq.current_queue().device
+    if "copy=False" in code and "usm_system_allocations" not in device.aspects:
+        pytest.skip(f"{device} does not use memory of the host in place")
 
 
 def environment(**variables: str) -> dict[str, str]:

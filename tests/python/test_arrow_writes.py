@@ -29,7 +29,8 @@ def write(how: str, array: usmq.Array, values: list[int]) -> None:
     elif how == "numpy" and array.usm_type != "device":
         np.asarray(array)[:] = values
     elif how == "dpnp":
-        dpnp.from_dlpack(array)[:] = dpnp.asarray(values, dtype="i4")
+        theirs = dpnp.from_dlpack(array)
+        theirs[:] = dpnp.asarray(values, dtype="i4", sycl_queue=theirs.sycl_queue)
     else:
         kernel = usmq.Kernel.from_opencl(
             "kernel void put(global int *x, global const int *y) "

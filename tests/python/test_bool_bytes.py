@@ -9,6 +9,7 @@ import dpnp
 import numpy as np
 import pytest
 import usmq
+from emulated import needs_system_usm
 
 BYTES = [0, 1, 2, 255, 3, 0, 128, 1, 0, 254]
 FLAGS = np.array(BYTES, "u1").view("?")
@@ -66,6 +67,8 @@ lookup = usmq.elementwise("raw const bool *x, int *y", "y[i] = x[i] + 1")
 
 @pytest.fixture(params=ROUTES, ids=str)
 def flags(request: pytest.FixtureRequest) -> usmq.Array:
+    if request.param == "in place":
+        needs_system_usm()
     return ROUTES[request.param]()
 
 
@@ -137,6 +140,7 @@ def test_memory_of_the_host_as_an_argument_has_the_truth_values() -> None:
 @pytest.mark.parametrize("operator", ["|=", "&=", "^=", "+=", "-=", "*="])
 @pytest.mark.parametrize("step", [1, 2])
 def test_compound_assignments_read_and_write_truth_values(operator: str, step: int) -> None:
+    needs_system_usm()
     update = usmq.elementwise("const bool *x, bool *y", f"y[i] {operator} x[i]")
     others = np.array([2, 0, 7, 0, 1, 5, 0, 0, 0, 9], "u1")
     memory = np.repeat(others, step).view("?")

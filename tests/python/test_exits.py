@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from children import KERNEL
+from emulated import needs_system_usm
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -314,6 +315,7 @@ def test_a_process_with_work_in_flight_exits_with_its_own_status(
     run_python: Run, name: str
 ) -> None:
     code, status, last = WAYS[name]
+    needs_system_usm(code)
     done = run_python(f"{KERNEL}\nSTEPS = {STEPS}\n{code}\n", check=False, timeout=60)
     assert done.returncode == status, done.stderr
     if name.startswith("os.abort"):

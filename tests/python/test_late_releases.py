@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from emulated import needs_system_usm
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -202,6 +203,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_release_at_the_end_of_the_process_is_safe(
     run_python: Run, library: Path, what: str, when: str
 ) -> None:
+    needs_system_usm(EXPORTS[what])
     before, after = WHEN[when]
     code = f"{PRELUDE}{before}usmq.devices()\n{EXPORTS[what]}\n{after}"
     done = run_python(code, str(library), check=False)

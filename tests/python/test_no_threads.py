@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from emulated import needs_system_usm
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -132,6 +133,7 @@ def test_the_first_use_of_a_device_reports_that_no_thread_can_start(run_python: 
 def test_work_goes_on_if_no_thread_can_start_after_the_first_use(
     run_python: Run, case: str, cores: str
 ) -> None:
+    needs_system_usm(CASES[case])
     one = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
     bound = one if cores == "one core" else ""
     done = run_python(f"{bound}{PRELUDE}{USED}{CASES[case]}\nprint('done')", check=False)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import usmq
+from emulated import needs_system_usm
 
 # Bytes below and above the sizes that the host copies, and the sizes of one command.
 SIZES = [8, 1000, 32_770, 100_001]
@@ -114,6 +115,7 @@ def test_a_view_of_another_array_is_copied(size: int) -> None:
 @pytest.mark.parametrize("size", [1000, 100_001])
 @pytest.mark.parametrize("kind", ["host", "shared"])
 def test_a_one_line_kernel_refuses_a_shifted_view_of_an_operand(size: int, kind: Any) -> None:
+    needs_system_usm()
     x = usmq.arange(size, dtype="u4", usm_type=kind)
     view = np.asarray(x)
     add = usmq.elementwise("const unsigned int *x, unsigned int *y", "y[i] += x[i]")

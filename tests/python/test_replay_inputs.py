@@ -75,9 +75,9 @@ def test_another_kind_of_memory_is_refused_by_its_name(
     def array(kind: Any) -> usmq.Array:
         if kind == "system":
             return usmq.asarray(np.ones(8, "f4"), copy=False, queue="cpu")
-        return usmq.ones(8, "f4", usm_type=kind)
+        return usmq.ones(8, "f4", usm_type=kind, queue="cpu")
 
-    graph = captured(array(recorded), usmq.zeros(8, "f4"))
+    graph = captured(array(recorded), usmq.zeros(8, "f4", queue="cpu"))
     with pytest.raises(usmq.PlacementError, match=text):
         graph.replay({"x": array(given)})
 
