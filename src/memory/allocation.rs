@@ -195,11 +195,10 @@ impl Allocation {
                 "{bytes} bytes from {pointer:#x} on are beyond their allocation of {kind} USM, which ends at {end:#x}"
             )));
         }
-        let (log, fresh) = if let Some(log) = log {
-            (log, false)
-        } else {
-            let (log, fresh) = shared_log_of((base, end), context, (kind, &device))?;
-            (LogOf::Shared(log), fresh)
+        let (log, fresh) = match log {
+            Some(log) => (log, false),
+            None => shared_log_of((base, end), context, (kind, &device))
+                .map(|(log, fresh)| (LogOf::Shared(log), fresh))?,
         };
         let owner = AllocationOwner::Foreign { owner, context: context.clone(), device };
         let allocation = Self::made((pointer, bytes), kind.into(), owner, log);
