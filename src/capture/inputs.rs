@@ -111,7 +111,7 @@ pub(super) fn check_replacement(
     Ok(())
 }
 
-/// What the commands take and the array is instead, if they cannot use its memory as they use the recorded one.
+/// The memory that the commands take and that of the array, if the commands cannot use it as the recorded one.
 fn difference(recorded: &Array, array: &Array) -> Option<(String, String)> {
     let (takes, found) = (recorded.memory_kind(), array.memory_kind());
     if takes != found {
@@ -123,7 +123,7 @@ fn difference(recorded: &Array, array: &Array) -> Option<(String, String)> {
     if context != other_context {
         return Some((format!("{} of {context}", takes.title()), format!("of {other_context}")));
     }
-    // Host USM belongs to the context, whatever device it was made for.
+    // Host USM belongs to the context, not to the device that it was made for.
     let differs = takes != MemoryKind::Usm(UsmKind::Host) && device != other_device;
     differs.then(|| (format!("{} of {device}", takes.title()), format!("of {other_device}")))
 }

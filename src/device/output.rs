@@ -1,4 +1,4 @@
-//! The output of kernels that print. The C library keeps it in a buffer if stdout is no terminal, so a wait writes it.
+//! The output of kernels that print. The C library keeps it in a buffer unless stdout is a terminal, so a wait writes it.
 
 use crate::runtime::write_stdout;
 use parking_lot::Mutex;

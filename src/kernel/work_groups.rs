@@ -2,7 +2,7 @@
 
 use crate::device::GroupSizes;
 
-/// What the declaration of a kernel states about its work-groups.
+/// The properties of work-groups that the declaration of a kernel states.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DeclaredGroups {
     /// Whether it runs once, over no range.

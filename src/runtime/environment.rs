@@ -105,7 +105,7 @@ pub(super) fn prepare() {
     warn(&text);
 }
 
-/// Reports a problem that is no error: to subscribers of `tracing`, and on standard error.
+/// Reports a problem that does not stop the work: to subscribers of `tracing`, and on standard error.
 pub(crate) fn warn(text: &str) {
     tracing::warn!(target: "usmq", "{text}");
     eprintln!("usmq: {text}");

@@ -1,4 +1,4 @@
-//! Gives arrays that are joined the same dictionaries: equal values get one code, whatever the lengths of the arrays.
+//! Gives arrays that are joined the same dictionaries: equal values get one code, for arrays of any length.
 //!
 //! arrow-rs merges the dictionaries of some arrays when it joins them, and appends those of others.
 

@@ -13,7 +13,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What other handles may still change in a column that the host reads.
+/// The data of a column that other handles may change while the host reads it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Changes {
     /// Nothing, as arrow-rs requires.
