@@ -125,7 +125,7 @@ ON_TWO_GPUS = """
 import os
 os.environ |= {"USMQ_EMULATE_GPUS": "2", "SELECTORS": "*:0 *:1"}
 """
-# Both parts of the OpenCL layer are in use, whatever runtime usmq was built with.
+# Both parts of the OpenCL layer are in use, with each runtime that usmq can be built with.
 LAYERS = """
 import os
 os.environ["USMQ_EMULATE_GPUS"] = "2"

@@ -62,7 +62,7 @@ pub(super) fn refuse_masked(object: &Bound<'_, PyAny>) -> PyResult<()> {
     )))
 }
 
-/// Refuses an object whose dtype usmq does not support, whatever its buffer shows.
+/// Refuses an object whose dtype usmq does not support, even if its buffer looks valid.
 pub(super) fn check_dtype(object: &Bound<'_, PyAny>) -> PyResult<()> {
     match object.getattr_opt(intern!(object.py(), "dtype"))? {
         Some(own) => dtype::parse(&own).map(drop),

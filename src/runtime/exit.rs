@@ -168,7 +168,7 @@ static TOLD: AtomicBool = AtomicBool::new(false);
 /// Says once that the process ends while foreign code runs.
 pub(crate) fn ends_without_foreign_code() {
     if !TOLD.swap(true, Ordering::AcqRel) {
-        // Nobody can be told that standard error is closed.
+        // This fails only if standard error is closed.
         let _ = writeln!(
             std::io::stderr(),
             "usmq: the process ends while a callback, a waker or the release of foreign memory still runs on a thread of \

@@ -86,7 +86,7 @@ def test_other_languages_print_in_order() -> None:
     assert run(program) == ["kernel 1", "between"] * 2
 
 
-def test_a_pipe_that_nobody_reads_does_not_block_other_waits() -> None:
+def test_a_full_pipe_does_not_block_other_waits() -> None:
     program = START + textwrap.dedent("""
         def prints():
             for number in range(100_000):

@@ -116,7 +116,7 @@ assert WAIT_FOR_EVENTS not in taken
     )
 
 
-def test_a_layer_that_nobody_asked_for_is_refused(run_python: Run) -> None:
+def test_a_layer_is_refused_if_no_part_is_requested(run_python: Run) -> None:
     outcome(
         run_python,
         "assert init(150) == (INVALID_VALUE, 0, []) and parts() == 0",

@@ -25,7 +25,7 @@ def files(paths: Paths) -> list[str]:
     FileNotFoundError
         A folder has no file, or a pattern matches none.
     ValueError
-        There is no path, or a folder has partition folders.
+        No path is given, or a folder contains partition folders.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not given:
