@@ -50,7 +50,10 @@ impl Session {
             ));
         };
         let (to, closed) = (log::next(), log::now());
-        if let Err(interrupted) = poll_until(|| !log::poll(to), || ()) {
+        // A forked child may not begin a wait, and has no command to wait for.
+        if log::poll(to)
+            && let Err(interrupted) = poll_until(|| !log::poll(to), || ())
+        {
             log::close(&window, 0);
             return Err(interrupted);
         }
