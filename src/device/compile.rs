@@ -7,7 +7,7 @@ use super::{Context, Device};
 use super::{header_trial, kernel_cache};
 use crate::error::{During, Error, Result};
 use crate::ffi;
-use crate::runtime::{CountedWait, Handle, exit};
+use crate::runtime::{Handle, exit};
 use crate::trace::recorder;
 use cxx::UniquePtr;
 use once_cell::sync::OnceCell;
@@ -41,13 +41,10 @@ impl Program {
             return Ok(built);
         }
         // The end of the process destroys the compiler, so it waits for a build.
-        let _counted = CountedWait::begin()?;
+        let _building = exit::Building::begin()?;
         let begun = recorder::begin();
         let span = tracing::debug_span!(target: "usmq", "build", name = &**name, %device);
         let raw = span.in_scope(|| target.kernel(&key.1, name));
-        // A build may load a compiler, or be the first that uses a part of it. The destructors of that part must run after
-        // usmq's handler.
-        exit::guard();
         let (raw, is_own) = raw.map_err(|error| match error {
             Error::Sycl { message, .. } => target.failure(name, message),
             other => other,

@@ -91,6 +91,7 @@ mod core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::capi::refuse_a_second()?;
+        crate::runtime::exit::watch_this_thread();
         super::gil::note_main_thread(module.py())?;
         super::owner::prepare(module.py())?;
         super::kernel::describe_kernels(module.py())?;

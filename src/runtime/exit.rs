@@ -111,6 +111,7 @@ impl CountedWait {
     }
 
     fn counted() -> Self {
+        watch_this_thread();
         // A thread that is ending has no count of its own any more; it is not parked before this wait is over.
         let _ = WAITS.try_with(|waits| waits.set(waits.get() + 1));
         Self { _pending: Pending::new(), _of_this_thread: PhantomData }
@@ -121,6 +122,54 @@ impl Drop for CountedWait {
     fn drop(&mut self) {
         let _ = WAITS.try_with(|waits| waits.set(waits.get() - 1));
     }
+}
+
+/// The number of builds of kernels in flight.
+static BUILDS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a build while it lives. A build may load a compiler, or be the first that uses a part of it: the destructors of
+/// that part must run after usmq's handler, which is therefore registered again at the end of the build.
+pub(crate) struct Building(#[expect(dead_code, reason = "held until the build ends")] CountedWait);
+
+impl Building {
+    /// # Errors
+    /// As [`CountedWait::begin`].
+    pub(crate) fn begin() -> Result<Self> {
+        let counted = CountedWait::begin()?;
+        BUILDS.fetch_add(1, Ordering::AcqRel);
+        Ok(Self(counted))
+    }
+}
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        guard();
+        BUILDS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Waits for builds when the main thread ends. `exit` destroys the calling thread's local variables before it calls the
+/// first handler (glibc, `__run_exit_handlers`), so the compiler's destructors have not run yet.
+struct EndOfThread;
+
+thread_local! {
+    static END_OF_THREAD: EndOfThread = const { EndOfThread };
+}
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        // SAFETY: only queries the calling thread.
+        let is_main = unsafe { libc::gettid() == libc::getpid() };
+        while is_main && BUILDS.load(Ordering::Acquire) > 0 && STATE.load(Ordering::Acquire) == ALIVE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Lets the end of this thread wait for builds if it is the main thread, which usually ends the process.
+pub(crate) fn watch_this_thread() {
+    // Fails only while the thread ends.
+    let _ = END_OF_THREAD.try_with(|_| ());
 }
 
 /// The number of threads of usmq that run code of the user or of another library.

@@ -50,6 +50,7 @@ static STARTED: OnceCell<()> = OnceCell::new();
 /// again.
 pub(crate) fn ready() -> Result<()> {
     ensure_usable()?;
+    exit::watch_this_thread();
     STARTED.get_or_try_init(|| -> Result<()> {
         loaded_libraries::refuse_two_runtimes()?;
         if let Some(fault) = environment::folder_fault() {

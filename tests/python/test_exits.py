@@ -162,6 +162,20 @@ time.sleep(0.3)""",
         0,
         "",
     ),
+    "a daemon thread is in the first build": (
+        """
+import os, threading, time
+begun = threading.Event()
+def build():
+    number = int.from_bytes(os.urandom(3), "little")  # not in the cache
+    begun.set()
+    usmq.elementwise("unsigned *x", f"x[i] = {number}")(x)
+threading.Thread(target=build, daemon=True).start()
+begun.wait()
+time.sleep(0.3)  # the compiler is at work""",
+        0,
+        "",
+    ),
     # Python before 3.14 ends a daemon thread by unwinding its stack when it next takes the lock; in
     # the middle of Python code that Rust has called, as numpy's own import, that ends the process.
     "a daemon thread copies": (
