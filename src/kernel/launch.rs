@@ -70,6 +70,11 @@ impl<'a> Prepared<'a> {
         kernel.check_local_memory(args, queue.device(), program)
     }
 
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
     /// Submits the launch in the order of its operands.
     ///
     /// # Safety
@@ -85,7 +90,7 @@ impl<'a> Prepared<'a> {
         ordered(&self.queue, &self.operands, |after| {
             if self.extents.global.contains(&0) {
                 // Without work-items nothing is launched, but the event still represents the order.
-                return self.queue.barrier(after);
+                return self.queue.barrier_now(after);
             }
             // SAFETY: the caller's promise for the kernel; `prepare` has checked count, types and
             // reachability of the arguments, and the operands' logs keep their memory until the event is
