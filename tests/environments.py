@@ -325,8 +325,10 @@ def main() -> int:
     wheels = (
         [given.wheel] if given.wheel else sorted((ROOT / "target" / "wheels").glob("usmq-*.whl"))
     )
-    if not wheels and {*ENVIRONMENTS, "slim"} & set(given.only):
+    of_wheel = {name for name, made in ENVIRONMENTS.items() if WHEEL in sum(made.commands, ())}
+    if not wheels and {*of_wheel, "slim"} & set(given.only):
         about.error("found no wheel in target/wheels; run `make wheel`")
+    wheel = wheels[-1].resolve() if wheels else ROOT
     PLACE.mkdir(parents=True, exist_ok=True)
     failed = []
     missing = slim_root.missing()
@@ -342,9 +344,9 @@ def main() -> int:
             elif name == "builds":
                 check_builds()
             elif name == "slim":
-                check_slim(wheels[-1].resolve())
+                check_slim(wheel)
             else:
-                check(name, wheels[-1].resolve())
+                check(name, wheel)
         except (RuntimeError, rust_crate.Failed, subprocess.TimeoutExpired) as error:
             failed.append(name)
             print(f"{name}: FAILED: {error}", flush=True)
