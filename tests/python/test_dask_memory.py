@@ -15,11 +15,12 @@ import usmq
 
 distributed = pytest.importorskip("distributed")
 
+from dask.sizeof import sizeof  # noqa: E402
 from distributed import wait  # noqa: E402
 from usmq.dask import DeviceSpill, LocalUsmCluster, QueuePlugin  # noqa: E402
 from usmq.dask._assignment import Assignment  # noqa: E402
+from usmq.dask._held import device_bytes  # noqa: E402
 from usmq.dask._limits import in_bytes, parse_limit  # noqa: E402
-from usmq.dask._spill import device_bytes  # noqa: E402
 
 # dask's own: it closes some of its sockets after its loop has ended.
 pytestmark = [
@@ -140,6 +141,32 @@ NESTED: dict[str, Callable[[Any], Any]] = {
 def test_device_memory_is_counted_inside_of_objects(form: str) -> None:
     assert device_bytes(NESTED[form](arrays("device"))) == SIZE
     assert device_bytes(NESTED[form](arrays("host"))) == 0
+
+
+@pytest.mark.parametrize("form", NESTED)
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+def test_dask_counts_arrays_inside_of_objects(form: str, kind: str) -> None:
+    made = NESTED[form](arrays(kind))
+    assert SIZE <= sizeof(made) < SIZE + 2000
+    assert SIZE <= sizeof([made]) < SIZE + 2000
+
+
+def test_dask_counts_arrays_of_dpnp_inside_of_objects() -> None:
+    dpnp = pytest.importorskip("dpnp")
+    array = dpnp.zeros(SIZE, dtype="u1")
+    for made in array, [array], {"a": array}, Box(array), Box([Slots(array)]), deque([array]):
+        assert SIZE <= sizeof(made) < SIZE + 2000
+        assert device_bytes(made) == SIZE
+
+
+def test_the_size_that_an_object_states_itself_is_kept() -> None:
+    class Sized(Box):
+        def __sizeof__(self) -> int:
+            return 50
+
+    assert sizeof(Sized(arrays("device"))) == sys.getsizeof(Sized(None))
+    assert sizeof(Box(1)) == sys.getsizeof(Box(1))
+    assert sizeof(usmq.Queue) == sys.getsizeof(usmq.Queue)
 
 
 def test_an_array_counts_once_and_a_cycle_ends() -> None:
