@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -244,6 +245,7 @@ def check_builds() -> None:
     No pin of pyproject.toml reaches a cargo build, or a build without isolation.
     """
     places = {release: PLACE / f"builds-{release}" for release in RUNTIMES}
+    folder = Path(tempfile.mkdtemp(prefix="usmq-builds-")).resolve()
     try:
         for release, place in places.items():
             shutil.rmtree(place, ignore_errors=True)
@@ -252,8 +254,8 @@ def check_builds() -> None:
             run([*pip, *RUNTIMES[release], "maturin>=1.12,<2"])
         for built, builder in places.items():
             python = builder / "bin" / "python"
-            application = rust_crate.build_with(builder, PLACE / f"builds-rust-{built}")
-            wheels = builder / "wheels"
+            application = rust_crate.build_with(builder, folder)
+            wheels = folder / f"wheels-{built}"
             build = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels]
             variables = {
                 "VIRTUAL_ENV": str(builder),
@@ -261,7 +263,7 @@ def check_builds() -> None:
                 "CARGO_PROFILE_RELEASE_LTO": "off",
                 "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
             }
-            run([python, "-m", "pip", "wheel", *build, ROOT], **variables)
+            run([python, "-m", "pip", "wheel", *build, ROOT], timeout=3600, **variables)
             [wheel] = wheels.glob("usmq-*.whl")
             for used, place in places.items():
                 print(f"  built with {built}, run with {used} …", flush=True)
@@ -276,7 +278,7 @@ def check_builds() -> None:
                     run([user, file])
                 run([user, "-m", "usmq", "doctor"])
     finally:
-        for place in [*places.values(), *PLACE.glob("builds-rust-*")]:
+        for place in [*places.values(), folder]:
             shutil.rmtree(place, ignore_errors=True)
 
 

@@ -230,15 +230,17 @@ PROGRAM = """fn main() -> usmq::Result<()> {
 def build_with(environment: Path, place: Path) -> Path:
     """Build an application with the runtime of an environment, and return its path.
 
-    It has no run path: LD_LIBRARY_PATH chooses the runtime that it uses.
+    `place` is outside of the checkout, to whose workspace cargo would add the application. It has
+    no run path: LD_LIBRARY_PATH chooses the runtime that it uses.
     """
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    variables = {"VIRTUAL_ENV": str(environment)}
-    shell(f"cargo new layers; cd layers; cargo add --path {ROOT}", place)
-    (place / "layers" / "src" / "main.rs").write_text(PROGRAM)
-    shell("cargo build", place / "layers", variables)
-    return place / "layers" / "target" / "debug" / "layers"
+    application = place / "layers"
+    if not application.exists():
+        shell(f"cargo new layers; cd layers; cargo add --path {ROOT}", place)
+        (application / "src" / "main.rs").write_text(PROGRAM)
+    shell("cargo build", application, {"VIRTUAL_ENV": str(environment)})
+    built = place / environment.name
+    shutil.copy2(application / "target" / "debug" / "layers", built)
+    return built
 
 
 CHECKS: dict[str, tuple[Callable[[Path], None], str]] = {
