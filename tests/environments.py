@@ -126,6 +126,18 @@ ON_TWO_GPUS = """
 import os
 os.environ |= {"USMQ_EMULATE_GPUS": "2", "SELECTORS": "*:0 *:1"}
 """
+# Actors have both parts of the OpenCL layer, though Ray's processes ask for devices before usmq.
+RAY_LAYERS = """
+import os
+os.environ["USMQ_EMULATE_GPUS"] = "2"
+import usmq, ray
+def layers():
+    return usmq.layers(), [device.device_type for device in usmq.devices()]
+ray.init(num_cpus=2, include_dashboard=False)
+found = ray.get([ray.remote(layers).remote() for _ in range(2)])
+assert found == [({"waits": True, "emulator": True}, ["gpu", "gpu", "cpu"])] * 2, found
+ray.shutdown()
+"""
 # Both parts of the OpenCL layer are in use, with each runtime that usmq can be built with.
 LAYERS = """
 import os
@@ -194,7 +206,7 @@ ENVIRONMENTS = {
     ),
     "ray": Environment(
         ((WHEEL, "dpctl", "numpy", "ray"),),
-        (program("actors.py"), ON_TWO_GPUS + program("actors.py"), PEER_ASKS_FIRST),
+        (program("actors.py"), ON_TWO_GPUS + program("actors.py"), RAY_LAYERS, PEER_ASKS_FIRST),
     ),
     "dashboard": Environment(
         ((WHEEL, "distributed", "numpy", "bokeh", "prometheus-client"),),
