@@ -197,6 +197,23 @@ def test_objects_with_arrays_leave_the_device_and_return(form: str, spill: Devic
     assert spill.bytes_by_place()["moved-to-device"] == SIZE
 
 
+@pytest.mark.parametrize("form", [Box, Slots, lambda array: deque([array])])
+def test_host_memory_inside_of_objects_moves_to_disk(form: Any, tmp_path: Path) -> None:
+    try:
+        spill = DeviceSpill(str(tmp_path), device_limit=0.5, target=3 * SIZE)
+        for number in range(5):
+            spill[number] = form(usmq.full(SIZE, number, "u1", usm_type="host"))
+        places = spill.bytes_by_place()
+        assert places["host"] <= 3 * SIZE
+        assert places["disk"] >= 3 * SIZE
+        for number in range(5):
+            value = spill[number]
+            [array] = value if isinstance(value, deque) else [value.held]
+            assert (array.usm_type, array.tolist()) == ("host", [number] * SIZE)
+    finally:
+        usmq._core.set_relief(None)
+
+
 def limited(nbytes: int) -> Any:
     """Limit the device memory to so much more than is in use."""
     device = usmq.current_queue().device
