@@ -126,6 +126,24 @@ def test_slices_with_any_values_under_nulls_are_read(array):
         assert column[start:].to_arrow().to_pylist() == want
 
 
+@pytest.mark.parametrize(("large", "code"), [(False, "i"), (True, "q")])
+@pytest.mark.parametrize(("offset", "size"), [(1000, 1), (-1, 1), (0, -50), (0, 100)])
+def test_list_views_under_nulls_may_point_anywhere(large, code, offset, size):
+    """pyarrow refuses them in `validate`; the values of a null are undefined nevertheless."""
+    kind = (pa.large_list_view if large else pa.list_view)(pa.int8())
+    pair = [struct.pack(f"3{code}", *row) for row in ((0, offset, 1), (1, size, 1))]
+    buffers = [BITS, *map(pa.py_buffer, pair)]
+    array = pa.Array.from_buffers(kind, 3, buffers, children=[pa.array([1, 2], pa.int8())])
+    want = [[1], None, [2]]
+    for usm_type in ("device", "shared"):
+        column = usmq.from_arrow(array, usm_type=usm_type)
+        back = column.to_arrow()
+        back.validate(full=True)
+        assert back.to_pylist() == want
+        assert pickle.loads(pickle.dumps(column)).to_arrow().to_pylist() == want
+    assert usmq.from_arrow(pa.chunked_array([array, array])).to_arrow().to_pylist() == want * 2
+
+
 def test_the_memory_of_the_producer_is_not_changed():
     values = bytearray(b"a\xff\xfec")
     offsets = pa.py_buffer(struct.pack("4i", 0, 1, 3, 4))
