@@ -308,8 +308,8 @@ def test_a_c_program_releases_at_its_end(
         frees = ["free: 18"] * 9
         assert found == [
             "allocate: 18",
-            "current: 8",
+            "current: 18",
             *frees,
             "released 38",
-            "scope: 8",
+            "scope: 18",
         ]

@@ -1,8 +1,9 @@
 """Finds the arrays inside of containers and objects, to measure and to spill their memory."""
 
+import functools
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -53,15 +54,20 @@ def of_interface(item: Any) -> Iterator[tuple[str, int]]:
         return
 
 
-def parts(item: Any) -> list[Any]:
+def parts(item: Any) -> Iterable[Any]:
     """Return the values of an object's attributes."""
-    slots = [
-        getattr(item, name, None)
-        for kind in type(item).__mro__
-        for name in getattr(kind, "__slots__", ())
-        if isinstance(name, str)
-    ]
-    return [*getattr(item, "__dict__", {}).values(), *slots]
+    values: Iterable[Any] = getattr(item, "__dict__", {}).values()
+    kind: Any = type(item)
+    if slots := slots_of(kind):
+        return [*values, *(getattr(item, name, None) for name in slots)]
+    return values
+
+
+@functools.lru_cache(1000)
+def slots_of(kind: Any) -> list[str]:
+    """Return the names of the slots of a class and its bases."""
+    names = (name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
+    return [name for name in names if isinstance(name, str)]
 
 
 def device_bytes(value: Any) -> int:
