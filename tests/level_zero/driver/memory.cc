@@ -42,15 +42,7 @@ std::string describe(const Allocation &memory) {
 // Whether the device may use the memory. Host memory belongs to its context, all else to its device, and to others
 // with peer access.
 bool reachable(const Allocation &memory, ze_device_handle_t device) {
-    if (memory.device == nullptr || device == nullptr || root_of(memory.device) == root_of(device)) {
-        return true;
-    }
-    ze_bool_t peers = false;
-    if (!switches().peers ||
-        real().device.pfnCanAccessPeer(root_of(device), root_of(memory.device), &peers) != ZE_RESULT_SUCCESS) {
-        return false;
-    }
-    return peers != 0;
+    return switches().peers || memory.device == nullptr || root_of(memory.device) == root_of(device);
 }
 
 // Reports freed memory, and memory that the device cannot reach.

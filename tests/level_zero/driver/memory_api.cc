@@ -251,11 +251,12 @@ ze_result_t zeContextEvictMemory(ze_context_handle_t, ze_device_handle_t device,
     return ZE_RESULT_SUCCESS;
 }
 
+// Without GPUs the real driver finds no connection between two of them: the switch decides.
 ze_result_t zeDeviceCanAccessPeer(ze_device_handle_t device, ze_device_handle_t peer, ze_bool_t *answer) {
     ENTER("zeDeviceCanAccessPeer");
     const ze_result_t result = real().device.pfnCanAccessPeer(device, peer, answer);
-    if (result == ZE_RESULT_SUCCESS && !switches().peers && root_of(device) != root_of(peer)) {
-        *answer = false;
+    if (result == ZE_RESULT_SUCCESS && root_of(device) != root_of(peer)) {
+        *answer = switches().peers;
     }
     return result;
 }
@@ -264,8 +265,8 @@ ze_result_t zeDeviceGetP2PProperties(ze_device_handle_t device, ze_device_handle
                                      ze_device_p2p_properties_t *properties) {
     ENTER("zeDeviceGetP2PProperties");
     const ze_result_t result = real().device.pfnGetP2PProperties(device, peer, properties);
-    if (result == ZE_RESULT_SUCCESS && !switches().peers && root_of(device) != root_of(peer)) {
-        properties->flags = 0;
+    if (result == ZE_RESULT_SUCCESS && root_of(device) != root_of(peer)) {
+        properties->flags = switches().peers ? ZE_DEVICE_P2P_PROPERTY_FLAG_ACCESS : 0;
     }
     return result;
 }
