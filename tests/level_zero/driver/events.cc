@@ -22,8 +22,8 @@ struct Clock {
 };
 
 Clock clock_of(ze_device_handle_t device) {
-    static std::mutex one;
-    static std::unordered_map<ze_device_handle_t, Clock> known;
+    static auto &one = *new std::mutex;
+    static auto &known = *new std::unordered_map<ze_device_handle_t, Clock>;
     const std::lock_guard<std::mutex> lock(one);
     auto [place, is_new] = known.try_emplace(device);
     if (is_new) {

@@ -6,6 +6,7 @@
 #include "switches.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -15,10 +16,10 @@
 
 namespace front {
 
-// For memory_api.cc.
-std::mutex memory_lock;
-std::map<uintptr_t, Memory> by_address; // live and freed
-std::deque<Memory> freed;               // the oldest first
+// For memory_api.cc. Never destroyed, as the engines.
+std::mutex &memory_lock = *new std::mutex;
+auto &by_address = *new std::map<uintptr_t, Memory>; // live and freed
+auto &freed = *new std::deque<Memory>;               // the oldest first
 
 namespace {
 
@@ -96,6 +97,10 @@ bool ordinary(const void *address) { return find_memory(address) == nullptr && n
 
 char *resolve(const void *address, size_t size, ze_device_handle_t device, const std::string &command) {
     const Memory memory = find_memory(address);
+    if (switches().trace) {
+        std::fprintf(stderr, "%s: %zu bytes at %p, %s\n", command.c_str(), size, address,
+                     memory == nullptr ? "ordinary" : kind(*memory));
+    }
     if (memory == nullptr) {
         if (number(address) >= UPPER_HALF) {
             report("an address that is nobody's: " + command + " uses " + hexadecimal(address));
@@ -143,8 +148,8 @@ void remove_variable(void *address) {
 }
 
 ze_device_handle_t root_of(ze_device_handle_t device) {
-    static std::mutex one;
-    static std::unordered_map<ze_device_handle_t, ze_device_handle_t> known;
+    static auto &one = *new std::mutex;
+    static auto &known = *new std::unordered_map<ze_device_handle_t, ze_device_handle_t>;
     const std::lock_guard<std::mutex> lock(one);
     auto [place, is_new] = known.try_emplace(device, device);
     if (is_new) {

@@ -17,9 +17,9 @@
 
 namespace front {
 
-extern std::mutex memory_lock;
-extern std::map<uintptr_t, Memory> by_address;
-extern std::deque<Memory> freed;
+extern std::mutex &memory_lock;
+extern std::map<uintptr_t, Memory> &by_address;
+extern std::deque<Memory> &freed;
 extern const size_t GUARD;
 void write_guards(const Allocation &memory);
 
@@ -34,7 +34,7 @@ constexpr size_t JUNK_BYTES = size_t{64} << 10;
 constexpr int JUNK = 0xCD;
 
 size_t freed_bytes = 0;
-std::unordered_map<ze_device_handle_t, size_t> in_use; // bytes of device memory of each root device
+auto &in_use = *new std::unordered_map<ze_device_handle_t, size_t>; // bytes of device memory of each root device
 
 uintptr_t number(const void *address) { return reinterpret_cast<uintptr_t>(address); }
 

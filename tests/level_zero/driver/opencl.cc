@@ -233,7 +233,7 @@ class Program {
 std::shared_ptr<Program> program_of(const Source &source) {
     // Programs stay built: the same module is often made again.
     static auto &known = *new std::map<std::string, std::shared_ptr<Program>>;
-    static std::mutex one;
+    static auto &one = *new std::mutex;
     const std::lock_guard<std::mutex> lock(one);
     auto &program = known[source.serialize()];
     if (program == nullptr) {

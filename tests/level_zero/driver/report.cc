@@ -34,7 +34,7 @@ void write_line(const std::string &line) {
 } // namespace
 
 void report(const std::string &what) {
-    static std::mutex one;
+    static auto &one = *new std::mutex;
     const std::lock_guard<std::mutex> lock(one);
     write_line("usmq's Level Zero driver: report: " + what + "\n");
 }

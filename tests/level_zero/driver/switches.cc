@@ -29,6 +29,7 @@ Switches read() {
     result.blocking_copies = number("USMQ_LEVEL_ZERO_BLOCKING_COPIES", 0) != 0;
     result.random_order = number("USMQ_LEVEL_ZERO_RANDOM_ORDER", 0) != 0;
     result.trace = number("USMQ_LEVEL_ZERO_TRACE", 0) != 0;
+    result.leaks = number("USMQ_LEVEL_ZERO_LEAKS", 0) != 0;
     result.delay = static_cast<unsigned>(number("USMQ_LEVEL_ZERO_DELAY", 0));
     result.seed = number("USMQ_LEVEL_ZERO_SEED", 1);
     result.lost_after = number("USMQ_LEVEL_ZERO_LOST_AFTER", 0);
@@ -56,7 +57,7 @@ std::atomic<uint64_t> appended{0};
 } // namespace
 
 const Switches &switches() {
-    static const Switches all = read();
+    static const Switches &all = *new Switches(read());
     return all;
 }
 
@@ -79,8 +80,8 @@ void count_append() { ++appended; }
 bool lost() { return switches().lost_after != 0 && appended.load() >= switches().lost_after; }
 
 uint64_t random_below(uint64_t limit) {
-    static std::mutex one;
-    static std::mt19937_64 generator{switches().seed};
+    static auto &one = *new std::mutex;
+    static auto &generator = *new std::mt19937_64{switches().seed};
     const std::lock_guard<std::mutex> lock(one);
     return limit == 0 ? 0 : generator() % limit;
 }

@@ -14,6 +14,7 @@ struct Switches {
     bool blocking_copies;    // a copy between ordinary host memory and USM blocks its caller
     bool random_order;       // independent commands run in a random order
     bool trace;              // each call is written to stderr
+    bool leaks;              // what is left at exit is reported
     unsigned delay;          // the longest random delay of a command, in microseconds
     uint64_t seed;           // of delays and orders
     std::string fail_call;   // the call that fails, or "any"
