@@ -1,4 +1,4 @@
-"""The environment of a run: Intel's debug keys for a product, the adapter, and the switches of the driver in front."""
+"""The environment of a run: Intel's debug keys for a product, the adapter, and our switches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,16 @@ ADAPTERS = {"v1": "0", "v2": "1"}
 
 
 def environment(
-    product: str, adapter: str, library: Path, opencl: Path, *, devices: int = 2, tiles: int = 1, switches: dict[str, str]
+    product: str,
+    adapter: str,
+    library: Path,
+    opencl: Path,
+    *,
+    devices: int = 2,
+    tiles: int = 1,
+    switches: dict[str, str],
 ) -> dict[str, str]:
-    """Return the variables of a run. `switches` are named as in README.md, without their common beginning."""
+    """Return the variables of a run. `switches` are named as in README.md, without their prefix."""
     env = {
         **WITHOUT_GPU,
         **PRODUCTS[product],

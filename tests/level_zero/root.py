@@ -1,6 +1,6 @@
-"""The root folder with Intel's GPU driver: Debian sid, made once by debootstrap and kept in the user's cache.
+"""The root folder with Intel's GPU driver: Debian sid by debootstrap, kept in the user's cache.
 
-The mounts of a run live in a mount namespace of their own, which ends with the run, however it ends.
+The mounts of a run live in a mount namespace of its own, which ends with the run in any case.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 SUITE = "sid"
-# Intel's driver and compiler, the loader, the compiler of OpenCL C, and what Python's own modules load.
+# Intel's driver and compiler, the compiler of OpenCL C, and the loader.
 INTEL = ("libze-intel-gpu1", "libigc2", "libigdgmm12", "intel-ocloc", "libze1", "libze-dev")
-# The runtime compiles kernels with the C++ headers of the system; python3 brings the libraries of Python's modules.
+# C++ headers for kernels; python3 brings libraries that Python's modules load.
 OTHERS = ("python3", "libstdc++-15-dev")
 RECORDED = Path(__file__).with_name("packages.txt")
 
@@ -29,7 +29,7 @@ def cache() -> Path:
 
 
 def here() -> bool:
-    """Return whether this system is Debian sid itself, as in a container: then nothing is mounted."""
+    """Return whether this is Debian sid itself, as in a container: then nothing is mounted."""
     try:
         return Path("/etc/debian_version").read_text().strip().endswith("/" + SUITE)
     except OSError:
@@ -52,8 +52,16 @@ def missing() -> str | None:
 
 def mirror() -> str:
     """Return the mirror that this machine's own apt uses for Debian."""
-    command = ["apt-get", "indextargets", "--format", "$(ORIGIN)|$(REPO_URI)|$(COMPONENT)", "Created-By: Packages"]
-    for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
+    command = [
+        "apt-get",
+        "indextargets",
+        "--format",
+        "$(ORIGIN)|$(REPO_URI)|$(COMPONENT)",
+        "Created-By: Packages",
+    ]
+    for line in subprocess.run(
+        command, check=True, capture_output=True, text=True
+    ).stdout.splitlines():
         origin, uri, component = line.split("|")
         if origin == "Debian" and component == "main" and "security" not in uri:
             return uri
@@ -63,18 +71,33 @@ def mirror() -> str:
 def settings() -> str:
     """Return this machine's settings of apt's downloads: proxies, dates, certificates."""
     dump = subprocess.run(["apt-config", "dump"], check=True, capture_output=True, text=True).stdout
-    kept = [x for x in dump.splitlines() if x.startswith("Acquire::") and "IndexTargets" not in x and "::Changelogs" not in x]
+    kept = [
+        x
+        for x in dump.splitlines()
+        if x.startswith("Acquire::") and "IndexTargets" not in x and "::Changelogs" not in x
+    ]
     return "\n".join(kept) + "\n"
 
 
 def install(root: Path) -> None:
     """Install the packages into a root."""
-    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    env = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "LC_ALL": "C",
+        "DEBIAN_FRONTEND": "noninteractive",
+    }
     inside = [] if root == Path("/") else ["chroot", str(root)]
-    for command in ("update -qq", f"install -y -qq --no-install-recommends {' '.join(INTEL + OTHERS)}"):
-        result = subprocess.run([*inside, "apt-get", *command.split()], env=env, capture_output=True, text=True)
+    for command in (
+        "update -qq",
+        f"install -y -qq --no-install-recommends {' '.join(INTEL + OTHERS)}",
+    ):
+        result = subprocess.run(
+            [*inside, "apt-get", *command.split()], env=env, capture_output=True, text=True
+        )
         if result.returncode:
-            raise SystemExit(f"level-zero: apt-get {command} failed:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
+            raise SystemExit(
+                f"level-zero: apt-get {command}:\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
+            )
 
 
 def make() -> None:
@@ -92,23 +115,45 @@ def make() -> None:
             if reason:
                 raise SystemExit(f"level-zero: no root with Intel's driver: {reason}")
             started = time.monotonic()
-            print(f"==> level-zero: a root with Debian {SUITE} and Intel's driver (0.9 GB, 2 minutes and the download)", flush=True)
+            print(
+                f"==> level-zero: a root with Debian {SUITE} and Intel's driver (0.9 GB)",
+                flush=True,
+            )
             unfinished = cache() / "root.unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)
             result = subprocess.run(
-                ["debootstrap", "--variant=minbase", "--include=ca-certificates", SUITE, str(unfinished), mirror()],
+                [
+                    "debootstrap",
+                    "--variant=minbase",
+                    "--include=ca-certificates",
+                    SUITE,
+                    str(unfinished),
+                    mirror(),
+                ],
                 capture_output=True,
                 text=True,
             )
             if result.returncode:
-                raise SystemExit(f"level-zero: debootstrap failed:\n{result.stdout[-3000:]}{result.stderr[-1000:]}")
+                raise SystemExit(
+                    f"level-zero: debootstrap:\n{result.stdout[-3000:]}{result.stderr[-1000:]}"
+                )
             shutil.copy("/etc/resolv.conf", unfinished / "etc" / "resolv.conf")
             (unfinished / "etc" / "apt" / "apt.conf.d" / "50machine").write_text(settings())
-            shutil.copytree("/etc/ssl/certs", unfinished / "etc" / "ssl" / "certs", symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(
+                "/etc/ssl/certs",
+                unfinished / "etc" / "ssl" / "certs",
+                symlinks=True,
+                dirs_exist_ok=True,
+            )
             install(unfinished)
             unfinished.rename(root)
             print(f"    made in {time.monotonic() - started:.0f} s", flush=True)
     compare()
+
+
+def clean() -> None:
+    """Remove the root and what else is kept."""
+    shutil.rmtree(cache(), ignore_errors=True)
 
 
 def installed() -> dict[str, str]:
@@ -120,11 +165,18 @@ def installed() -> dict[str, str]:
 
 
 def compare() -> None:
-    """Warn if the driver is not the recorded one: the table of failures was made with that."""
-    recorded = dict(line.split() for line in RECORDED.read_text().splitlines() if line and not line.startswith("#"))
+    """Warn if the driver is not the recorded one."""
+    recorded = dict(
+        line.split()
+        for line in RECORDED.read_text().splitlines()
+        if line and not line.startswith("#")
+    )
     for name, version in installed().items():
         if recorded.get(name) != version:
-            print(f"level-zero: warning: {name} is {version}; the tests passed with {recorded.get(name)}", file=sys.stderr)
+            print(
+                f"level-zero: warning: {name} is {version}; tested with {recorded.get(name)}",
+                file=sys.stderr,
+            )
 
 
 def python_places() -> list[Path]:
@@ -136,13 +188,15 @@ def python_places() -> list[Path]:
 
 
 def enter(command: list[str], env: dict[str, str], places: list[Path]) -> list[str]:
-    """Return the command line that runs a command in the root, with only these variables and these places."""
+    """Return the command line of a command in the root, with these variables and places only."""
     variables = [f"{name}={value}" for name, value in env.items()]
     if here():
         return ["/usr/bin/env", "-i", *variables, *command]
     root = folder()
     lines = ["set -e"]
-    lines += [f"mount --rbind /{name} {shlex.quote(str(root / name))}" for name in ("proc", "sys", "dev")]
+    lines += [
+        f"mount --rbind /{name} {shlex.quote(str(root / name))}" for name in ("proc", "sys", "dev")
+    ]
     for place in places:
         inside = root / place.relative_to("/")
         if place.is_dir():
@@ -152,5 +206,8 @@ def enter(command: list[str], env: dict[str, str], places: list[Path]) -> list[s
             inside.touch()
         lines.append(f"mount --bind {shlex.quote(str(place))} {shlex.quote(str(inside))}")
     lines.append(f"cd {shlex.quote(str(root))}")
-    lines.append(f"exec chroot . {shlex.join(['/usr/bin/env', '-i', '-C', os.getcwd(), *variables, *command])}")
+    lines.append(
+        "exec chroot . "
+        + shlex.join(["/usr/bin/env", "-i", "-C", os.getcwd(), *variables, *command])
+    )
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", "\n".join(lines)]
