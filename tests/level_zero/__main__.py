@@ -79,7 +79,7 @@ def build() -> None:
             finish(compilers)
     finish(compilers)
     # Not unloaded before the process ends: its threads use it.
-    unfinished = LIBRARY.with_suffix(".unfinished")
+    unfinished = LIBRARY.with_suffix(f".{os.getpid()}")
     subprocess.run(
         [
             "c++",
@@ -119,8 +119,8 @@ class Run:
         self.timeout = options.timeout
         self.reports = Path(tempfile.mkstemp(prefix="usmq-level-zero-", suffix=".reports")[1])
         switches = {name: getattr(options, name.lower()) for name in SWITCHES}
-        # Cards for data centres are connected with each other, others are not.
-        switches["PEERS"] = switches["PEERS"] or ("1" if product == "pvc" else "0")
+        # As on emulated GPUs: two devices of one context, without access to each other's memory.
+        switches["PEERS"] = switches["PEERS"] or "0"
         self.env = products.environment(
             product,
             adapter,
