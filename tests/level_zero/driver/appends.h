@@ -28,7 +28,7 @@ ze_result_t zeCommandListAppendWriteGlobalTimestamp(ze_command_list_handle_t, ui
                                                     ze_event_handle_t *);
 ze_result_t zeCommandListAppendQueryKernelTimestamps(ze_command_list_handle_t, uint32_t, ze_event_handle_t *, void *,
                                                      const size_t *, ze_event_handle_t, uint32_t, ze_event_handle_t *);
-ze_result_t zeCommandListAppendHostFunction(ze_command_list_handle_t, ze_host_function_callback_t, void *,
-                                            const void *, ze_event_handle_t, uint32_t, ze_event_handle_t *);
+ze_result_t zeCommandListAppendHostFunction(ze_command_list_handle_t, ze_host_function_callback_t, void *, const void *,
+                                            ze_event_handle_t, uint32_t, ze_event_handle_t *);
 
 } // namespace front::api

@@ -19,46 +19,46 @@ extern std::condition_variable &changed;
 
 // One execution of a command.
 struct Run {
-    bool done = false;
-    uint64_t start = 0; // nanoseconds
-    uint64_t end = 0;
-    ze_device_handle_t device = nullptr; // null: the host
+  bool done = false;
+  uint64_t start = 0; // nanoseconds
+  uint64_t end = 0;
+  ze_device_handle_t device = nullptr; // null: the host
 };
 
 // A command, as a counter-based event names it: its latest execution, or none yet.
 struct Slot {
-    std::shared_ptr<Run> current;
+  std::shared_ptr<Run> current;
 };
 
 struct Event {
-    ze_event_handle_t handle = nullptr;
-    bool counter_based = false;
-    std::shared_ptr<Slot> follows;  // counter-based: the command that signals it
-    bool signalled = false;         // others: the flag
-    std::shared_ptr<Run> signalled_by;
-    unsigned waiters = 0;           // submitted commands that wait for it
-    unsigned signallers = 0;        // submitted commands that will signal it
+  ze_event_handle_t handle = nullptr;
+  bool counter_based = false;
+  std::shared_ptr<Slot> follows; // counter-based: the command that signals it
+  bool signalled = false;        // others: the flag
+  std::shared_ptr<Run> signalled_by;
+  unsigned waiters = 0;    // submitted commands that wait for it
+  unsigned signallers = 0; // submitted commands that will signal it
 };
 
 struct Wait {
-    std::shared_ptr<Event> event;
-    std::shared_ptr<Slot> slot; // counter-based: the command, resolved when the wait was appended
+  std::shared_ptr<Event> event;
+  std::shared_ptr<Slot> slot; // counter-based: the command, resolved when the wait was appended
 };
 
 struct Command {
-    std::string name;
-    std::vector<Wait> waits;
-    std::function<void()> work;  // null: none
-    std::shared_ptr<Event> signal;
-    std::shared_ptr<Slot> slot = std::make_shared<Slot>();
-    bool ordered = false;        // no command of its list overtakes it, nor it them
-    uint64_t id = 0;             // of mutable lists
+  std::string name;
+  std::vector<Wait> waits;
+  std::function<void()> work; // null: none
+  std::shared_ptr<Event> signal;
+  std::shared_ptr<Slot> slot = std::make_shared<Slot>();
+  bool ordered = false; // no command of its list overtakes it, nor it them
+  uint64_t id = 0;      // of mutable lists
 };
 
 // What a list has submitted and is not complete yet.
 struct Pending {
-    unsigned commands = 0;
-    bool in_order = false;
+  unsigned commands = 0;
+  bool in_order = false;
 };
 
 class Engine;

@@ -13,13 +13,13 @@ namespace front {
 
 // What one launch needs; the parts that a mutable list can change are changed here.
 struct Launch {
-    std::string name;
-    std::shared_ptr<Program> program;
-    ze_device_handle_t device = nullptr;
-    std::vector<Argument> arguments;
-    size_t groups[3] = {1, 1, 1};
-    size_t local[3] = {1, 1, 1};
-    size_t offset[3] = {0, 0, 0};
+  std::string name;
+  std::shared_ptr<Program> program;
+  ze_device_handle_t device = nullptr;
+  std::vector<Argument> arguments;
+  size_t groups[3] = {1, 1, 1};
+  size_t local[3] = {1, 1, 1};
+  size_t offset[3] = {0, 0, 0};
 };
 
 void report_live_kernels();

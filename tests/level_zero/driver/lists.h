@@ -13,25 +13,25 @@
 namespace front {
 
 struct List {
-    ze_command_list_handle_t handle = nullptr;
-    ze_device_handle_t device = nullptr;
-    bool immediate = false;
-    bool synchronous = false;
-    Engine *engine = nullptr;       // of immediate lists
-    std::vector<Command> commands;  // of others
-    uint64_t next_id = 0;           // of a command that may be changed later; 0: none asked for
-    std::shared_ptr<Pending> pending = std::make_shared<Pending>();
+  ze_command_list_handle_t handle = nullptr;
+  ze_device_handle_t device = nullptr;
+  bool immediate = false;
+  bool synchronous = false;
+  Engine *engine = nullptr;      // of immediate lists
+  std::vector<Command> commands; // of others
+  uint64_t next_id = 0;          // of a command that may be changed later; 0: none asked for
+  std::shared_ptr<Pending> pending = std::make_shared<Pending>();
 };
 
 // A command that the real driver has accepted.
 struct Appended {
-    std::string name;
-    ze_event_handle_t signal = nullptr;
-    uint32_t waits = 0;
-    ze_event_handle_t *events = nullptr;
-    std::function<void()> work = nullptr;
-    bool ordered = false; // it waits for what its list has before it, and the rest for it
-    bool blocks = false;  // the caller waits for it
+  std::string name;
+  ze_event_handle_t signal = nullptr;
+  uint32_t waits = 0;
+  ze_event_handle_t *events = nullptr;
+  std::function<void()> work = nullptr;
+  bool ordered = false; // it waits for what its list has before it, and the rest for it
+  bool blocks = false;  // the caller waits for it
 };
 
 // The list of a handle. The caller holds `state`.

@@ -12,15 +12,15 @@
 namespace front {
 
 struct Allocation {
-    char *base;                 // the address that the application knows
-    size_t size;
-    char *contents;             // where the host reads them; `base` unless addresses are true
-    size_t mapped;              // the size of the mapping of separate contents
-    ze_memory_type_t type;
-    ze_device_handle_t device;  // null: host memory
-    ze_context_handle_t context;
-    bool freed;
-    std::vector<ze_device_handle_t> residents; // devices for which it was made resident
+  char *base; // the address that the application knows
+  size_t size;
+  char *contents; // where the host reads them; `base` unless addresses are true
+  size_t mapped;  // the size of the mapping of separate contents
+  ze_memory_type_t type;
+  ze_device_handle_t device; // null: host memory
+  ze_context_handle_t context;
+  bool freed;
+  std::vector<ze_device_handle_t> residents; // devices for which it was made resident
 };
 
 using Memory = std::shared_ptr<Allocation>;
@@ -63,6 +63,7 @@ ze_result_t zeMemFreeExt(ze_context_handle_t, const ze_memory_free_ext_desc_t *,
 ze_result_t zeMemGetAllocProperties(ze_context_handle_t, const void *, ze_memory_allocation_properties_t *,
                                     ze_device_handle_t *);
 ze_result_t zeMemGetAddressRange(ze_context_handle_t, const void *, void **, size_t *);
+ze_result_t zeContextDestroy(ze_context_handle_t);
 ze_result_t zeContextMakeMemoryResident(ze_context_handle_t, ze_device_handle_t, void *, size_t);
 ze_result_t zeContextEvictMemory(ze_context_handle_t, ze_device_handle_t, void *, size_t);
 ze_result_t zeDeviceCanAccessPeer(ze_device_handle_t, ze_device_handle_t, ze_bool_t *);

@@ -13,17 +13,17 @@ namespace front {
 
 // The SPIR-V of a module, and the values of its specialization constants.
 struct Source {
-    std::vector<std::string> modules;
-    std::vector<std::vector<std::pair<uint32_t, std::string>>> constants; // as many as modules
+  std::vector<std::string> modules;
+  std::vector<std::vector<std::pair<uint32_t, std::string>>> constants; // as many as modules
 
-    std::string serialize() const;
-    static Source parse(const std::string &text);
+  std::string serialize() const;
+  static Source parse(const std::string &text);
 };
 
 struct Argument {
-    bool set = false;
-    bool null = false; // a null pointer in place of the bytes
-    std::string bytes; // of local memory: as many as it has
+  bool set = false;
+  bool null = false; // a null pointer in place of the bytes
+  std::string bytes; // of local memory: as many as it has
 };
 
 class Program;

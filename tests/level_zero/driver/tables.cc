@@ -15,18 +15,18 @@
 
 // Defines a function of the loader's: fills the table from the real driver, then changes it.
 #define TABLE(Function, Type, change)                                                                                  \
-    EXPORT Function(ze_api_version_t version, Type *table) {                                                           \
-        using Fill = ze_result_t (*)(ze_api_version_t, Type *);                                                        \
-        const auto fill = reinterpret_cast<Fill>(front::real_symbol(#Function));                                       \
-        if (fill == nullptr) {                                                                                         \
-            return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;                                                                \
-        }                                                                                                              \
-        const ze_result_t result = fill(version, table);                                                               \
-        if (result == ZE_RESULT_SUCCESS) {                                                                             \
-            change                                                                                                     \
-        }                                                                                                              \
-        return result;                                                                                                 \
-    }
+  EXPORT Function(ze_api_version_t version, Type *table) {                                                             \
+    using Fill = ze_result_t (*)(ze_api_version_t, Type *);                                                            \
+    const auto fill = reinterpret_cast<Fill>(front::real_symbol(#Function));                                           \
+    if (fill == nullptr) {                                                                                             \
+      return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;                                                                      \
+    }                                                                                                                  \
+    const ze_result_t result = fill(version, table);                                                                   \
+    if (result == ZE_RESULT_SUCCESS) {                                                                                 \
+      change                                                                                                           \
+    }                                                                                                                  \
+    return result;                                                                                                     \
+  }
 
 #define KEEP(table_of_real) front::real().table_of_real = *table;
 #define REPLACE(entry, function) table->entry = &front::api::function;
@@ -46,7 +46,7 @@ TABLE(zeGetDeviceProcAddrTable, ze_device_dditable_t,
                   REFUSE(pfnImportExternalSemaphoreExt, "zeDeviceImportExternalSemaphoreExt"))
 
 TABLE(zeGetContextProcAddrTable, ze_context_dditable_t,
-      KEEP(context) REPLACE(pfnSystemBarrier, zeContextSystemBarrier)
+      KEEP(context) REPLACE(pfnDestroy, zeContextDestroy) REPLACE(pfnSystemBarrier, zeContextSystemBarrier)
           REPLACE(pfnMakeMemoryResident, zeContextMakeMemoryResident) REPLACE(pfnEvictMemory, zeContextEvictMemory))
 
 TABLE(zeGetMemProcAddrTable, ze_mem_dditable_t,
@@ -84,45 +84,67 @@ TABLE(zeGetCommandQueueProcAddrTable, ze_command_queue_dditable_t,
           REPLACE(pfnExecuteCommandLists, zeCommandQueueExecuteCommandLists)
               REPLACE(pfnSynchronize, zeCommandQueueSynchronize))
 
-TABLE(
-    zeGetCommandListProcAddrTable, ze_command_list_dditable_t,
-    KEEP(list) REPLACE(pfnCreate, zeCommandListCreate) REPLACE(pfnCreateImmediate, zeCommandListCreateImmediate)
-        REPLACE(pfnDestroy, zeCommandListDestroy) REPLACE(pfnReset, zeCommandListReset)
-            REPLACE(pfnHostSynchronize, zeCommandListHostSynchronize)
-                REPLACE(pfnAppendMemoryCopy, zeCommandListAppendMemoryCopy)
-                    REPLACE(pfnAppendMemoryCopyFromContext, zeCommandListAppendMemoryCopyFromContext)
-                        REPLACE(pfnAppendMemoryCopyRegion, zeCommandListAppendMemoryCopyRegion)
-                            REPLACE(pfnAppendMemoryFill, zeCommandListAppendMemoryFill)
-                                REPLACE(pfnAppendMemoryPrefetch, zeCommandListAppendMemoryPrefetch)
-                                    REPLACE(pfnAppendMemAdvise, zeCommandListAppendMemAdvise)
-                                        REPLACE(pfnAppendBarrier, zeCommandListAppendBarrier)
-    REPLACE(pfnAppendMemoryRangesBarrier, zeCommandListAppendMemoryRangesBarrier)
-        REPLACE(pfnAppendSignalEvent, zeCommandListAppendSignalEvent)
-            REPLACE(pfnAppendWaitOnEvents, zeCommandListAppendWaitOnEvents)
-                REPLACE(pfnAppendEventReset, zeCommandListAppendEventReset)
-                    REPLACE(pfnAppendWriteGlobalTimestamp, zeCommandListAppendWriteGlobalTimestamp)
-                        REPLACE(pfnAppendQueryKernelTimestamps, zeCommandListAppendQueryKernelTimestamps)
-                            REPLACE(pfnAppendHostFunction, zeCommandListAppendHostFunction)
-                                REPLACE(pfnAppendLaunchKernel, zeCommandListAppendLaunchKernel)
-    REPLACE(pfnAppendLaunchCooperativeKernel, zeCommandListAppendLaunchCooperativeKernel)
-        REPLACE(pfnAppendLaunchKernelWithParameters, zeCommandListAppendLaunchKernelWithParameters)
-            REPLACE(pfnAppendLaunchKernelWithArguments, zeCommandListAppendLaunchKernelWithArguments)
-                REFUSE(pfnAppendLaunchKernelIndirect, "zeCommandListAppendLaunchKernelIndirect")
-    REFUSE(pfnAppendLaunchMultipleKernelsIndirect, "zeCommandListAppendLaunchMultipleKernelsIndirect")
-        REFUSE(pfnAppendImageCopy, "zeCommandListAppendImageCopy")
-            REFUSE(pfnAppendImageCopyRegion, "zeCommandListAppendImageCopyRegion")
-                REFUSE(pfnAppendImageCopyToMemory, "zeCommandListAppendImageCopyToMemory")
-                    REFUSE(pfnAppendImageCopyFromMemory, "zeCommandListAppendImageCopyFromMemory")
-    REFUSE(pfnAppendImageCopyToMemoryExt, "zeCommandListAppendImageCopyToMemoryExt")
-        REFUSE(pfnAppendImageCopyFromMemoryExt, "zeCommandListAppendImageCopyFromMemoryExt")
-            REFUSE(pfnAppendSignalExternalSemaphoreExt, "zeCommandListAppendSignalExternalSemaphoreExt")
-    REFUSE(pfnAppendWaitExternalSemaphoreExt, "zeCommandListAppendWaitExternalSemaphoreExt")
-        REFUSE(pfnAppendMemoryCopyWithParameters, "zeCommandListAppendMemoryCopyWithParameters")
-            REFUSE(pfnAppendMemoryFillWithParameters, "zeCommandListAppendMemoryFillWithParameters")
-    REFUSE(pfnImmediateAppendCommandListsWithParameters, "zeCommandListImmediateAppendCommandListsWithParameters")
-        REFUSE(pfnBeginGraphCaptureExt, "zeCommandListBeginGraphCaptureExt")
-            REFUSE(pfnBeginCaptureIntoGraphExt, "zeCommandListBeginCaptureIntoGraphExt")
-                REFUSE(pfnAppendGraphExt, "zeCommandListAppendGraphExt"))
+TABLE(zeGetCommandListProcAddrTable, ze_command_list_dditable_t,
+      KEEP(list) REPLACE(pfnCreate, zeCommandListCreate) REPLACE(pfnCreateImmediate, zeCommandListCreateImmediate)
+          REPLACE(pfnDestroy, zeCommandListDestroy) REPLACE(pfnReset, zeCommandListReset) REPLACE(
+              pfnHostSynchronize, zeCommandListHostSynchronize) REPLACE(pfnAppendMemoryCopy,
+                                                                        zeCommandListAppendMemoryCopy)
+              REPLACE(pfnAppendMemoryCopyFromContext, zeCommandListAppendMemoryCopyFromContext) REPLACE(
+                  pfnAppendMemoryCopyRegion, zeCommandListAppendMemoryCopyRegion) REPLACE(pfnAppendMemoryFill,
+                                                                                          zeCommandListAppendMemoryFill)
+                  REPLACE(pfnAppendMemoryPrefetch, zeCommandListAppendMemoryPrefetch) REPLACE(
+                      pfnAppendMemAdvise, zeCommandListAppendMemAdvise) REPLACE(pfnAppendBarrier,
+                                                                                zeCommandListAppendBarrier)
+                      REPLACE(pfnAppendMemoryRangesBarrier, zeCommandListAppendMemoryRangesBarrier) REPLACE(
+                          pfnAppendSignalEvent, zeCommandListAppendSignalEvent) REPLACE(pfnAppendWaitOnEvents,
+                                                                                        zeCommandListAppendWaitOnEvents)
+                          REPLACE(pfnAppendEventReset, zeCommandListAppendEventReset) REPLACE(
+                              pfnAppendWriteGlobalTimestamp,
+                              zeCommandListAppendWriteGlobalTimestamp) REPLACE(pfnAppendQueryKernelTimestamps,
+                                                                               zeCommandListAppendQueryKernelTimestamps)
+                              REPLACE(pfnAppendHostFunction, zeCommandListAppendHostFunction) REPLACE(
+                                  pfnAppendLaunchKernel,
+                                  zeCommandListAppendLaunchKernel) REPLACE(pfnAppendLaunchCooperativeKernel,
+                                                                           zeCommandListAppendLaunchCooperativeKernel)
+                                  REPLACE(pfnAppendLaunchKernelWithParameters,
+                                          zeCommandListAppendLaunchKernelWithParameters)
+                                      REPLACE(pfnAppendLaunchKernelWithArguments,
+                                              zeCommandListAppendLaunchKernelWithArguments)
+                                          REFUSE(pfnAppendLaunchKernelIndirect, "zeCommandListAppendLaunchKernelIndirec"
+                                                                                "t") REFUSE(
+                                              pfnAppendLaunchMultipleKernelsIndirect,
+                                              "zeCommandListAppendLaunchMultipleKernelsIndirect")
+                                              REFUSE(pfnAppendImageCopy, "zeCommandListAppendImageCopy") REFUSE(
+                                                  pfnAppendImageCopyRegion, "zeCommandListAppendImageCopyRegion")
+                                                  REFUSE(pfnAppendImageCopyToMemory, "zeCommandListAppendImageCopyToMem"
+                                                                                     "ory") REFUSE(
+                                                      pfnAppendImageCopyFromMemory,
+                                                      "zeCommandListAppendImageCopyFromMemory")
+                                                      REFUSE(pfnAppendImageCopyToMemoryExt, "zeCommandListAppendImageCo"
+                                                                                            "pyToMemoryExt") REFUSE(
+                                                          pfnAppendImageCopyFromMemoryExt,
+                                                          "zeCommandListAppendImageCopyFromMemoryExt")
+                                                          REFUSE(pfnAppendSignalExternalSemaphoreExt,
+                                                                 "zeCommandListAppendSignalExternalSemaphoreExt")
+                                                              REFUSE(pfnAppendWaitExternalSemaphoreExt, "zeCommandListA"
+                                                                                                        "ppendWaitExter"
+                                                                                                        "nalSemaphoreEx"
+                                                                                                        "t") REFUSE(
+                                                                  pfnAppendMemoryCopyWithParameters,
+                                                                  "zeCommandListAppendMemoryCopyWithParameters")
+                                                                  REFUSE(pfnAppendMemoryFillWithParameters,
+                                                                         "zeCommandListAppendMemoryFillWithParameters")
+                                                                      REFUSE(
+                                                                          pfnImmediateAppendCommandListsWithParameters,
+                                                                          "zeCommandListImmediateAppendCommandListsWith"
+                                                                          "Parameters")
+                                                                          REFUSE(pfnBeginGraphCaptureExt,
+                                                                                 "zeCommandListBeginGraphCaptureExt")
+                                                                              REFUSE(pfnBeginCaptureIntoGraphExt,
+                                                                                     "zeCommandListBeginCaptureIntoGrap"
+                                                                                     "hExt")
+                                                                                  REFUSE(pfnAppendGraphExt,
+                                                                                         "zeCommandListAppendGraphExt"))
 
 TABLE(zeGetCommandListExpProcAddrTable, ze_command_list_exp_dditable_t,
       KEEP(list_exp) REPLACE(pfnImmediateAppendCommandListsExp, zeCommandListImmediateAppendCommandListsExp)
@@ -163,5 +185,5 @@ TABLE(zeGetExecutableGraphProcAddrTable, ze_executable_graph_dditable_t, )
 
 EXPORT zeInit(ze_init_flags_t flags) { return front::api::zeInit(flags); }
 EXPORT zeInitDrivers(uint32_t *number, ze_driver_handle_t *drivers, ze_init_driver_type_desc_t *desc) {
-    return front::api::zeInitDrivers(number, drivers, desc);
+  return front::api::zeInitDrivers(number, drivers, desc);
 }
