@@ -6,7 +6,7 @@
     python [FILE …] the Python tests but those of left_out.txt, or these files
     rust [FILTER …] the Rust suites
     programs        random programs
-    quick           the checks and the tests of quick.txt, as in CI
+    quick           the checks and the tests of quick.txt, as in the workflow `test`
     shell COMMAND … any command
     clean           removes the root
 
