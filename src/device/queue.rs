@@ -410,7 +410,7 @@ fn finish_work() {
     let ours = OURS.lock().map(|ours| ours.clone()).unwrap_or_default();
     let ours: Vec<_> = ours.iter().filter_map(Weak::upgrade).collect();
     // On another thread: the thread-local objects of the exiting one are destroyed, and the adapter v2 of Level Zero keeps
-    // its wait lists in one. Without a thread, work of other libraries is not waited for.
+    // its wait lists in one. If the system starts no thread, usmq does not wait for work of other libraries here.
     if ours.iter().any(|queue| queue.is_exposed()) {
         let exposed = ours.clone();
         let add = move || {

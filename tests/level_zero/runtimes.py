@@ -14,7 +14,7 @@ RUNTIMES: dict[str, tuple[str, ...]] = {
     "2026.1": (),
     "2026.2": ("intel-sycl-rt==2026.2.*", "intel-opencl-rt==2026.2.*", "umf==1.2.*"),
 }
-# What most tests import; dpctl and dpnp come with runtime 2026.1.
+# The packages that most tests import; dpctl and dpnp come with runtime 2026.1.
 PACKAGES = ("numpy", "pytest", "pytest-xdist", "pyarrow")
 
 
