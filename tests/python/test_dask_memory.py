@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -214,11 +215,13 @@ def test_host_memory_inside_of_objects_moves_to_disk(form: Any, tmp_path: Path) 
         usmq._core.set_relief(None)
 
 
-def limited(nbytes: int) -> Any:
-    """Limit the device memory to so much more than is in use."""
+def limited(nbytes: int) -> None:
+    """Limit the device memory to so much more than is in use, slabs of small blocks included."""
     device = usmq.current_queue().device
-    used = usmq.memory_stats(device)["device"]["used"]
-    usmq.set_memory_limit(used + nbytes, device, "device")
+    gc.collect()
+    usmq.trim_memory()
+    reserved = usmq.memory_stats(device)["device"]["reserved"]
+    usmq.set_memory_limit(reserved + nbytes, device, "device")
 
 
 def test_an_allocation_that_fails_moves_idle_results_only(spill: DeviceSpill) -> None:
