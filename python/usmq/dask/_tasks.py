@@ -13,11 +13,7 @@ from usmq.dask._expression import Expression, selected
 
 
 def run(
-    function: Any,
-    memory_limit: int | None,
-    *args: Any,
-    offsets: list[int] | None = None,
-    number: int = 0,
+    function: Any, memory_limit: int | None, offsets: list[int] | None, number: int, *args: Any
 ) -> Any:
     """Call a function with a `TaskContext`; with offsets, that of the partition is the last."""
     last = [] if offsets is None else [offsets[number]]
@@ -34,9 +30,9 @@ def run_all(function: Any, parts: list[Any]) -> Any:
     return usmq.run_task(function, *parts)
 
 
-def mapped(function: Any, memory_limit: int | None, *args: Any, **place: Any) -> usmq.Table:
-    """Call a function that returns a table."""
-    made = run(function, memory_limit, *args, **place)
+def mapped(function: Any, *args: Any) -> usmq.Table:
+    """Call a function that returns a table; arguments as of `run`."""
+    made = run(function, *args)
     if not isinstance(made, usmq.Table):
         name = getattr(function, "__name__", function)
         raise TypeError(
