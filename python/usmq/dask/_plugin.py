@@ -134,6 +134,8 @@ class QueuePlugin(WorkerPlugin):
         usmq.set_default_queue(None)
 
     def _prepare(self) -> usmq.Device:
+        # The selector of this worker hides other devices on purpose; standard error has the text.
+        warnings.filterwarnings("ignore", "USMQ_EMULATE_GPUS=.* hides them", RuntimeWarning)
         device = choose(self.device)
         if self.part is not None:
             units, number = self.part
