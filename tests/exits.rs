@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 #![allow(clippy::panic, reason = "a child without its case is a test that fails")]
 
+#[path = "common/gate.rs"]
+mod gate;
+
+use gate::Gate;
 use std::ffi::c_void;
 use std::future::IntoFuture;
 use std::process::{Command, Output, exit};
@@ -76,11 +80,13 @@ fn sleep() -> ! {
 }
 
 fn exit_in_a_callback(in_flight: bool) -> Result<()> {
-    let (_x, event) = work(if in_flight { 100 } else { 1 })?;
+    let gate = Gate::new(&current_queue()?)?;
     if !in_flight {
-        event.wait()?;
+        gate.open();
+        gate.event.wait()?;
     }
-    event.on_complete(|| exit(7));
+    gate.event.on_complete(|| exit(7));
+    gate.open();
     sleep()
 }
 
@@ -162,10 +168,11 @@ impl Wake for Exits {
 }
 
 fn exit_in_a_waker() -> Result<()> {
-    let (_x, event) = work(100)?;
-    let mut future = std::pin::pin!(event.into_future());
+    let gate = Gate::new(&current_queue()?)?;
+    let mut future = std::pin::pin!((&gate.event).into_future());
     let waker = Waker::from(Arc::new(Exits));
     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    gate.open();
     sleep()
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test binary uses a part of this")]
 
+pub mod gate;
+
 use usmq::{
     Array, Context, DType, Device, Event, Kernel, KernelOptions, Launch, Partition, Priority, Queue,
     QueueProperties,

@@ -1,5 +1,6 @@
 //! Callbacks, futures of events, and asynchronous reads.
 
+use crate::common::gate::Gate;
 use crate::common::{LOOSE, LOOSE_PROFILING, Work, advanced, default_queue, queues_elsewhere, states_of};
 use ::futures::executor::block_on;
 use std::future::{Future, IntoFuture};
@@ -43,11 +44,19 @@ fn poll_with<F: Future>(future: Pin<&mut F>, count: &Arc<Count>) -> Poll<F::Outp
     future.poll(&mut Context::from_waker(&Waker::from(count.clone())))
 }
 
-/// A command that is still in flight when this returns.
+/// A command that runs for some time.
 fn long(work: &Work, queue: &Queue) -> Result<(Array, Event)> {
     let x = states_of(&[1, 2, 3, 4], queue)?;
     let event = work.advance(queue, &x, LONG)?;
     Ok((x, event))
+}
+
+/// As [`long`], held up by a gate.
+fn held(work: &Work, queue: &Queue) -> Result<(Gate, Array, Event)> {
+    let x = states_of(&[1, 2, 3, 4], queue)?;
+    let gate = Gate::new(queue)?;
+    let event = work.advance(queue, &x, LONG)?;
+    Ok((gate, x, event))
 }
 
 fn long_result() -> Vec<u32> {
@@ -85,12 +94,13 @@ fn an_event_is_ready_after_its_command_on_each_kind_of_queue() -> Result<()> {
 #[test]
 fn a_task_is_woken_once_and_never_polls() -> Result<()> {
     let queue = default_queue()?;
-    let (_x, event) = long(&Work::new(&queue)?, &queue)?;
+    let (gate, _x, event) = held(&Work::new(&queue)?, &queue)?;
     let (first, second) = (Arc::<Count>::default(), Arc::<Count>::default());
     let mut future = pin!(event.into_future());
     assert!(poll_with(future.as_mut(), &first).is_pending());
     // The task moved to another executor: only the waker of the last poll counts.
     assert!(poll_with(future.as_mut(), &second).is_pending());
+    gate.open();
     second.wait();
     assert_eq!((first.get(), second.get()), (0, 1));
     assert!(matches!(poll_with(future.as_mut(), &second), Poll::Ready(Ok(()))));
@@ -100,12 +110,13 @@ fn a_task_is_woken_once_and_never_polls() -> Result<()> {
 #[test]
 fn a_dropped_future_ends_the_wait_but_not_the_command() -> Result<()> {
     let queue = default_queue()?;
-    let (x, event) = long(&Work::new(&queue)?, &queue)?;
+    let (gate, x, event) = held(&Work::new(&queue)?, &queue)?;
     let count = Arc::<Count>::default();
     {
         let mut future = pin!((&event).into_future());
         assert!(poll_with(future.as_mut(), &count).is_pending());
     }
+    gate.open();
     event.wait()?;
     assert_eq!(x.to_vec::<u32>()?, long_result());
     // The thread of the callbacks has run one after the command.
@@ -203,10 +214,11 @@ fn end_reads_early(end: impl Fn(&Array)) -> Result<()> {
     let queue = default_queue()?;
     let work = Work::new(&queue)?;
     for _ in 0..20 {
-        let (x, event) = long(&work, &queue)?;
+        let (gate, x, event) = held(&work, &queue)?;
         end(&x);
         // Memory of the same size, which the copies must not write to.
         let own: Vec<Vec<u32>> = (0..64).map(|_| vec![u32::MAX; 4]).collect();
+        gate.open();
         event.wait()?;
         queue.wait()?;
         assert!(own.iter().flatten().all(|value| *value == u32::MAX));
