@@ -128,15 +128,18 @@ def test_submissions_stop_at_a_bound_and_go_on_when_commands_end(
     assert is_right()
 
 
-@pytest.mark.parametrize("queue", ["in order"], indirect=True)
+@pytest.mark.parametrize("queue", ["in order", "out of order"], indirect=True)
 def test_another_queue_and_a_wait_are_not_delayed(
     queue: usmq.Queue, request: pytest.FixtureRequest
 ) -> None:
     needs_two_units(queue)
     gate = request.getfixturevalue("gate")
+    # Also of an out-of-order queue, the commands wait for the gate.
+    queue.barrier()
     submissions = Submissions(fill(queue)[0])
     submissions.stopped_at()
-    other = usmq.Queue(queue.device, in_order=False)
+    # Not the same: queues of one device with the same properties are one.
+    other = usmq.Queue(queue.device, in_order=not queue.in_order)
     x = usmq.zeros(3, queue=other)
     x.fill(1)
     assert x.tolist() == [1] * 3
