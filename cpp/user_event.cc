@@ -26,10 +26,10 @@ std::unique_ptr<UserEvent> user_event_new(const Context &context) {
 }
 
 std::unique_ptr<Event> user_event_event(const UserEvent &user_event) {
-  auto event = std::make_unique<Event>(user_event.context, user_event.native.get_deleter());
-  opencl_check(opencl_entry<decltype(&clRetainEvent)>("clRetainEvent")(user_event.native.get()), "clRetainEvent");
-  *event->place() = user_event.native.get();
-  return event;
+  USMQ_FAULT_POINT("sycl::make_event");
+  // make_event retains the event.
+  return own(
+      sycl::make_event<sycl::backend::opencl>(std::vector<cl_event>{user_event.native.get()}, user_event.context));
 }
 
 void user_event_signal(const UserEvent &user_event) {

@@ -12,7 +12,6 @@ mod cross_context;
 mod device;
 mod device_filter;
 mod discovery;
-mod driver_use;
 mod driver_wait;
 mod event;
 mod foreign_queue;

@@ -129,15 +129,17 @@ static BUILDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts a build while it lives. A build may load a compiler, or be the first that uses a part of it: the destructors of
 /// that part must run after usmq's handler, which is therefore registered again at the end of the build.
-pub(crate) struct Building(#[expect(dead_code, reason = "held until the build ends")] CountedWait);
+pub(crate) struct Building {
+    _counted: CountedWait,
+}
 
 impl Building {
     /// # Errors
     /// As [`CountedWait::begin`].
     pub(crate) fn begin() -> Result<Self> {
-        let counted = CountedWait::begin()?;
+        let _counted = CountedWait::begin()?;
         BUILDS.fetch_add(1, Ordering::AcqRel);
-        Ok(Self(counted))
+        Ok(Self { _counted })
     }
 }
 
@@ -159,7 +161,8 @@ thread_local! {
 impl Drop for EndOfThread {
     fn drop(&mut self) {
         // SAFETY: only queries the calling thread.
-        let is_main = unsafe { libc::gettid() == libc::getpid() };
+        let thread = unsafe { libc::gettid() };
+        let is_main = u32::try_from(thread) == Ok(std::process::id());
         while is_main && BUILDS.load(Ordering::Acquire) > 0 && STATE.load(Ordering::Acquire) == ALIVE {
             std::thread::sleep(Duration::from_millis(1));
         }
