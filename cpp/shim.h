@@ -107,10 +107,10 @@ struct UsmPool {
 // An OpenCL event, with its release function.
 using NativeEvent = std::unique_ptr<_cl_event, int (*)(_cl_event *)>;
 
-// An OpenCL user event.
+// An OpenCL user event, and the SYCL event that stands for it.
 struct UserEvent {
   NativeEvent native;
-  Context context;
+  sycl::event event;
 };
 
 // Commands that are submitted together, each time with other pointers.

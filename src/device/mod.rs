@@ -17,7 +17,6 @@ mod event;
 mod foreign_queue;
 mod future;
 pub(crate) mod header;
-mod header_trial;
 mod in_flight;
 mod kernel_args;
 mod kernel_cache;
