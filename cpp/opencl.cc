@@ -207,6 +207,18 @@ rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel, bool ask_driver) {
   return slots;
 }
 
+std::uint64_t kernel_local_memory(const Kernel &kernel, const Device &device) {
+  Owned<cl_kernel> native("clReleaseKernel");
+  native.object = sycl::get_native<sycl::backend::opencl>(kernel.handle);
+  Owned<cl_device_id> on("clReleaseDevice");
+  on.object = sycl::get_native<sycl::backend::opencl>(device);
+  const auto info = opencl_entry<decltype(&clGetKernelWorkGroupInfo)>("clGetKernelWorkGroupInfo");
+  cl_ulong bytes = 0;
+  opencl_check(info(native.object, on.object, CL_KERNEL_LOCAL_MEM_SIZE, sizeof(bytes), &bytes, nullptr),
+               "clGetKernelWorkGroupInfo");
+  return bytes;
+}
+
 std::array<std::size_t, 3> kernel_work_group(const Kernel &kernel, const Queue &queue, const Extents &extents,
                                              rust::Slice<const KernelArg> args) {
   const auto suggest = opencl_extension<clGetKernelSuggestedLocalWorkSizeKHR_fn>(

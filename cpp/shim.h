@@ -296,6 +296,7 @@ std::unique_ptr<Kernel> kernel_from_binary(const Context &context, const Device 
 rust::Vec<std::uint8_t> kernel_binary(const Kernel &kernel, const Context &context, const Device &device);
 rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel, bool ask_driver);
 std::array<std::size_t, 4> kernel_group_sizes(const Kernel &kernel, const Device &device);
+std::uint64_t kernel_local_memory(const Kernel &kernel, const Device &device);
 std::array<std::size_t, 3> kernel_work_group(const Kernel &kernel, const Queue &queue, const Extents &extents,
                                              rust::Slice<const KernelArg> args);
 

@@ -50,7 +50,7 @@ struct Unavailable {
   X(budget_new) X(budget_set_limit) X(budget_stats) X(budget_has_unused) X(budget_free)                                                  \
   X(pool_new) X(pool_renew) X(pool_alloc) X(pool_free) X(pool_trim) X(block_alloc) X(block_free)                       \
   X(bundle_from_sycl) X(bundle_from_opencl) X(bundle_from_spirv) X(bundle_kernel) X(kernel_from_opencl) X(kernel_from_spirv) \
-  X(kernel_from_binary) X(kernel_binary) X(kernel_slots) X(kernel_group_sizes) X(kernel_work_group)                                                              \
+  X(kernel_from_binary) X(kernel_binary) X(kernel_slots) X(kernel_group_sizes) X(kernel_local_memory) X(kernel_work_group)                                                              \
   X(emulation_fault)
 // clang-format on
 #define USMQ_UNAVAILABLE(name) inline constexpr Unavailable name{};

@@ -498,6 +498,8 @@ pub(crate) mod bridge {
         /// The work-group size that the kernel requires, in the driver's order of dimensions and zeros if none, and the
         /// most work-items of a group.
         fn kernel_group_sizes(kernel: &Kernel, device: &Device) -> Result<[usize; 4]>;
+        /// The bytes of local memory of a work-group that the kernel's source fixes; only for the opencl backend.
+        fn kernel_local_memory(kernel: &Kernel, device: &Device) -> Result<u64>;
         /// The work-group size that the driver suggests for a launch on a queue of the opencl backend; zeros if it
         /// suggests none. The arguments contain no local memory, and the kernel requires no size.
         fn kernel_work_group(

@@ -10,6 +10,8 @@ mod arrow_c;
 mod consumer;
 #[path = "arrow_async/consumer_ends.rs"]
 mod consumer_ends;
+#[path = "arrow_async/late.rs"]
+mod late;
 #[path = "arrow_async/peer.rs"]
 mod peer;
 #[path = "arrow_async/producer.rs"]

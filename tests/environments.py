@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -142,6 +143,18 @@ ON_TWO_GPUS = """
 import os
 os.environ |= {"USMQ_EMULATE_GPUS": "2", "SELECTORS": "*:0 *:1"}
 """
+# Actors have both parts of the OpenCL layer, though Ray's processes ask for devices before usmq.
+RAY_LAYERS = """
+import os
+os.environ["USMQ_EMULATE_GPUS"] = "2"
+import usmq, ray
+def layers():
+    return usmq.layers(), [device.device_type for device in usmq.devices()]
+ray.init(num_cpus=2, include_dashboard=False)
+found = ray.get([ray.remote(layers).remote() for _ in range(2)])
+assert found == [({"waits": True, "emulator": True}, ["gpu", "gpu", "cpu"])] * 2, found
+ray.shutdown()
+"""
 # Both parts of the OpenCL layer are in use, with each runtime that usmq can be built with.
 LAYERS = """
 import os
@@ -183,6 +196,8 @@ class Environment(NamedTuple):
 
 WHEEL = "WHEEL"  # stands for the path of the wheel
 SOURCE = "SOURCE"  # stands for the path of the checkout
+# Builds that are only tested for their runtime.
+FAST = {"CARGO_PROFILE_RELEASE_LTO": "off", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16"}
 RUNTIMES = {
     "2026.1": ("intel-sycl-rt==2026.1.*", "intel-opencl-rt==2026.1.*", "umf==1.1.*"),
     "2026.2": ("intel-sycl-rt==2026.2.*", "intel-opencl-rt==2026.2.*", "umf==1.2.*"),
@@ -210,7 +225,7 @@ ENVIRONMENTS = {
     ),
     "ray": Environment(
         ((WHEEL, "dpctl", "numpy", "ray"),),
-        (program("actors.py"), ON_TWO_GPUS + program("actors.py"), PEER_ASKS_FIRST),
+        (program("actors.py"), ON_TWO_GPUS + program("actors.py"), RAY_LAYERS, PEER_ASKS_FIRST),
     ),
     "dashboard": Environment(
         ((WHEEL, "distributed", "numpy", "bokeh", "prometheus-client"),),
@@ -245,7 +260,8 @@ def check(name: str, wheel: Path) -> None:
         for packages in ENVIRONMENTS[name].commands:
             paths = {WHEEL: wheel, SOURCE: ROOT}
             names = [paths.get(package, package) for package in packages]
-            run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *names])
+            install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            run([*install, *names], timeout=3600, **FAST if SOURCE in packages else {})
         for number, text in enumerate(ENVIRONMENTS[name].programs):
             file = place / f"program{number}.py"
             file.write_text(text, encoding="utf-8")
@@ -261,6 +277,7 @@ def check_builds() -> None:
     No pin of pyproject.toml reaches a cargo build, or a build without isolation.
     """
     places = {release: PLACE / f"builds-{release}" for release in RUNTIMES}
+    folder = Path(tempfile.mkdtemp(prefix="usmq-builds-")).resolve()
     try:
         for release, place in places.items():
             shutil.rmtree(place, ignore_errors=True)
@@ -269,16 +286,12 @@ def check_builds() -> None:
             run([*pip, *RUNTIMES[release], "maturin>=1.12,<2"])
         for built, builder in places.items():
             python = builder / "bin" / "python"
-            application = rust_crate.build_with(builder, PLACE / f"builds-rust-{built}")
-            wheels = builder / "wheels"
+            application = rust_crate.build_with(builder, folder)
+            wheels = folder / f"wheels-{built}"
             build = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels]
-            variables = {
-                "VIRTUAL_ENV": str(builder),
-                "PATH": f"{builder / 'bin'}:{os.environ['PATH']}",
-                "CARGO_PROFILE_RELEASE_LTO": "off",
-                "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
-            }
-            run([python, "-m", "pip", "wheel", *build, ROOT], **variables)
+            path = f"{builder / 'bin'}:{os.environ['PATH']}"
+            variables = FAST | {"VIRTUAL_ENV": str(builder), "PATH": path}
+            run([python, "-m", "pip", "wheel", *build, ROOT], timeout=3600, **variables)
             [wheel] = wheels.glob("usmq-*.whl")
             for used, place in places.items():
                 print(f"  built with {built}, run with {used} …", flush=True)
@@ -293,7 +306,7 @@ def check_builds() -> None:
                     run([user, file])
                 run([user, "-m", "usmq", "doctor"])
     finally:
-        for place in [*places.values(), *PLACE.glob("builds-rust-*")]:
+        for place in [*places.values(), folder]:
             shutil.rmtree(place, ignore_errors=True)
 
 
@@ -342,8 +355,10 @@ def main() -> int:
     wheels = (
         [given.wheel] if given.wheel else sorted((ROOT / "target" / "wheels").glob("usmq-*.whl"))
     )
-    if not wheels and {*ENVIRONMENTS, "slim"} & set(given.only):
+    of_wheel = {name for name, made in ENVIRONMENTS.items() if WHEEL in sum(made.commands, ())}
+    if not wheels and {*of_wheel, "slim"} & set(given.only):
         about.error("found no wheel in target/wheels; run `make wheel`")
+    wheel = wheels[-1].resolve() if wheels else ROOT
     PLACE.mkdir(parents=True, exist_ok=True)
     failed = []
     missing = slim_root.missing()
@@ -359,9 +374,9 @@ def main() -> int:
             elif name == "builds":
                 check_builds()
             elif name == "slim":
-                check_slim(wheels[-1].resolve())
+                check_slim(wheel)
             else:
-                check(name, wheels[-1].resolve())
+                check(name, wheel)
         except (RuntimeError, rust_crate.Failed, subprocess.TimeoutExpired) as error:
             failed.append(name)
             print(f"{name}: FAILED: {error}", flush=True)

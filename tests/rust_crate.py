@@ -2,6 +2,7 @@
 
 ``check_pages``: the commands of README and of two pages, as written, and the tutorial's program.
 ``check_message``: without a runtime the build prints one command; after that command it succeeds.
+``check_traced``: the subscriber of an application prints usmq's events and uses usmq in each.
 ``check_members``: two members of a workspace with different features do not rebuild usmq in turn.
 
 Nothing is set but HOME and PATH. All of it is outside of the checkout, whose .venv would be found.
@@ -230,20 +231,103 @@ PROGRAM = """fn main() -> usmq::Result<()> {
 def build_with(environment: Path, place: Path) -> Path:
     """Build an application with the runtime of an environment, and return its path.
 
-    It has no run path: LD_LIBRARY_PATH chooses the runtime that it uses.
+    `place` is outside of the checkout, to whose workspace cargo would add the application. It has
+    no run path: LD_LIBRARY_PATH chooses the runtime that it uses.
     """
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    variables = {"VIRTUAL_ENV": str(environment)}
-    shell(f"cargo new layers; cd layers; cargo add --path {ROOT}", place)
-    (place / "layers" / "src" / "main.rs").write_text(PROGRAM)
-    shell("cargo build", place / "layers", variables)
-    return place / "layers" / "target" / "debug" / "layers"
+    application = place / "layers"
+    if not application.exists():
+        shell(f"cargo new layers; cd layers; cargo add --path {ROOT}", place)
+        (application / "src" / "main.rs").write_text(PROGRAM)
+    shell("cargo build", application, {"VIRTUAL_ENV": str(environment)})
+    built = place / environment.name
+    shutil.copy2(application / "target" / "debug" / "layers", built)
+    return built
+
+
+# Each event is printed, and a layer uses the devices in it.
+TRACED = """use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use usmq::{Array, Elementwise, Result, collocate, current_queue, with_queue};
+
+thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
+static SEEN: AtomicU32 = AtomicU32::new(0);
+
+struct UsesUsmq;
+
+fn use_usmq() {
+    SEEN.fetch_add(1, Ordering::Relaxed);
+    if !INSIDE.replace(true) {
+        let x = Array::from_slice(&[1i32, 2]).and_then(|x| x.copy());
+        assert_eq!(x.and_then(|x| x.to_vec::<i32>()).ok(), Some(vec![1, 2]));
+        INSIDE.set(false);
+    }
+}
+
+impl<S: Subscriber> Layer<S> for UsesUsmq {
+    fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+        use_usmq();
+    }
+
+    fn on_new_span(&self, _: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        use_usmq();
+    }
+}
+
+fn work() -> Result<()> {
+    // SAFETY: it reads and writes elements of its arrays only.
+    let add = unsafe { Elementwise::new("const int *x, int *y", "y[i] += x[i]") }?;
+    for number in 0..100 {
+        let (x, y) = (Array::full(1000, number)?, Array::zeros::<i32>(1000)?);
+        let event = add.launch((&x, &y))?;
+        event.on_complete(use_usmq);
+        assert_eq!(collocate(&y, &current_queue()?)?.to_vec::<i32>()?, [number; 1000]);
+    }
+    current_queue()?.wait()
+}
+
+fn main() -> Result<()> {
+    let printed = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let all = tracing_subscriber::filter::LevelFilter::TRACE;
+    tracing_subscriber::registry().with(all).with(printed).with(UsesUsmq).init();
+    let threads: Vec<_> = (0..3).map(|_| std::thread::spawn(|| with_queue("cpu", work))).collect();
+    for thread in threads {
+        thread.join().expect("a thread panicked")?;
+    }
+    println!("{} events", SEEN.load(Ordering::Relaxed));
+    Ok(())
+}
+"""
+
+
+def check_traced(place: Path) -> None:
+    """Print the events of usmq in an application, which also uses usmq in its subscriber."""
+    shell(f"cargo new traced; cd traced; cargo add --path {ROOT}", place)
+    application = place / "traced"
+    shell("cargo add tracing tracing-subscriber", application)
+    (application / "src" / "main.rs").write_text(TRACED)
+    variables = {"VIRTUAL_ENV": str(ROOT / ".venv"), "LD_LIBRARY_PATH": str(ROOT / ".venv" / "lib")}
+    shell("cargo build", application, variables)
+    for checks in {}, {"USMQ_CHECKS": "1"}:
+        printed = shell("timeout 120 target/debug/traced", application, variables | checks)
+        lines = printed.splitlines()
+        if "events" not in lines[-1] or int(lines[-1].split()[0]) < 1000:
+            raise Failed(f"with {checks} it ends with {lines[-1]}")
+        for text in ("usmq", "launch"):
+            if not any(text in line for line in lines):
+                raise Failed(f"with {checks} no event names {text}:\n{printed[:2000]}")
 
 
 CHECKS: dict[str, tuple[Callable[[Path], None], str]] = {
     "rust-crate": (check_pages, "cargo new, cargo add --path, the commands of the pages"),
     "rust-message": (check_message, "cargo build without a runtime, then the command it prints"),
+    "rust-traced": (
+        check_traced,
+        "an application that prints usmq's events, and uses usmq in them",
+    ),
     "rust-members": (check_members, "two members with different features, built in turn"),
 }
 

@@ -197,8 +197,7 @@ impl DType {
             })
             .ok_or_else(|| {
                 let names: Vec<_> = Self::ALL.iter().map(|dtype| dtype.name()).collect();
-                let hint =
-                    if text.starts_with('>') { " (big-endian data must be converted first)" } else { "" };
+                let hint = unsupported(text);
                 // Other libraries' text may be long.
                 let text = match text.char_indices().nth(40) {
                     Some((end, _)) => format!("{}…", &text[..end]),
@@ -209,6 +208,37 @@ impl DType {
                     names.join(", ")
                 ))
             })
+    }
+}
+
+/// The way out for a type of numpy that no array has.
+fn unsupported(text: &str) -> &'static str {
+    let starts = |names: &[&str]| {
+        names.iter().any(|name| text.trim_start_matches(['<', '>', '=', '|']).starts_with(name))
+    };
+    if starts(&["M8", "m8", "datetime64", "timedelta64"]) {
+        " (usmq arrays keep no unit of time: pass the times as 64-bit integers, x.view('i8'))"
+    } else if starts(&["O", "object"]) {
+        " (its elements are Python objects: convert them first, as x.astype('float64'))"
+    } else if starts(&["U", "S", "a", "str", "bytes", "StringDType", "T"]) {
+        " (its elements are text: usmq arrays hold numbers, and Arrow columns hold text)"
+    } else if starts(&[
+        "f16",
+        "f12",
+        "g",
+        "longdouble",
+        "float128",
+        "c32",
+        "c24",
+        "G",
+        "clongdouble",
+        "complex256",
+    ]) {
+        " (no device has it: convert it first, as x.astype('float64'))"
+    } else if text.starts_with('>') {
+        " (big-endian data must be converted first)"
+    } else {
+        ""
     }
 }
 

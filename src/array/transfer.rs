@@ -507,7 +507,7 @@ mod tests {
         assert_eq!(now(&x), 2, "copied at once");
 
         let Some((gate, event)) = UserEvent::new(queue)? else { return Ok(()) };
-        queue.barrier(std::slice::from_ref(&event))?;
+        queue.barrier_now(std::slice::from_ref(&event))?;
         x.fill(3)?;
         y.assign(&x)?;
         assert_eq!((now(&x), now(&y)), (2, 2), "the queue orders both after the barrier");

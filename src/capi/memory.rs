@@ -72,7 +72,7 @@ unsafe extern "C" fn usmq_use_on(memory: *mut c_void, queue: *mut c_void) -> c_i
         let memory = block.shared_allocation();
         if memory.used_off(&queue)? {
             // Orders this queue after the uses on other queues.
-            ordered(&queue, &[(&memory, Access::ReadWrite)], |after| queue.barrier(after))?;
+            ordered(&queue, &[(&memory, Access::ReadWrite)], |after| queue.barrier_now(after))?;
         }
         memory.share_on(&queue)
     })

@@ -3,7 +3,7 @@
 use super::graph::{Bound, Graph, Inner, Prepared};
 use super::inputs::{check_replacement, log_ids, share_log};
 use crate::array::Array;
-use crate::device::Event;
+use crate::device::{Event, Queue};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, ordered_as_one, refuse};
 use crate::trace::tell::hold_back;
@@ -19,6 +19,12 @@ impl Graph {
     /// use; [`Error::Capture`] inside a capture.
     pub fn replay(&self) -> Result<Event> {
         self.replay_with(&[])
+    }
+
+    /// The queue of the event of a replay.
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.0.queue
     }
 
     /// As [`Graph::replay`], with other arrays as inputs: of the same shape, strides and dtype, in USM of the same kind,
@@ -110,6 +116,7 @@ impl Inner {
 
     /// Submits all parts.
     fn submit(&self, operands: &[(&Arc<Allocation>, Access)], addresses: &[usize]) -> Result<Event> {
+        self.queue.make_room()?;
         let _held = hold_back();
         let _turn = self.turn.lock();
         let mut events = SmallVec::new();
@@ -149,7 +156,7 @@ impl Inner {
             [end] => Ok(events[end].clone()),
             _ => {
                 let ends: Vec<Event> = self.ends.iter().map(|end| events[*end].clone()).collect();
-                self.queue.barrier(&ends)
+                self.queue.barrier_now(&ends)
             }
         }
     }

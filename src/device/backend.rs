@@ -37,8 +37,9 @@ pub(crate) struct Capabilities {
     pub user_events: bool,
     /// A command may start only when its queue is flushed (OpenCL 3.0, section 5.15).
     pub needs_flush: bool,
-    /// One command can copy between device memory of two devices of a context. The OpenCL adapter stages such
-    /// a copy and frees its buffer in an event callback, which hangs.
+    /// One command can copy between device memory of two devices of a context that have no peer access. A Level Zero
+    /// command may use only memory that its own device can access. The OpenCL adapter stages such a copy and frees its
+    /// buffer in an event callback, which hangs.
     pub direct_copies: bool,
     /// `sycl_ext_oneapi_peer_access` can be queried. Other adapters abort the process on that query.
     pub peer_access: bool,
@@ -74,9 +75,11 @@ const NONE: Capabilities = Capabilities {
     prefers_graphs: false,
 };
 
-/// Backends whose adapters can copy between devices and enable peer access.
-const WITH_PEERS: Capabilities =
-    Capabilities { direct_copies: true, peer_access: true, prefers_graphs: true, ..NONE };
+/// Backends whose adapters can enable peer access.
+const WITH_PEERS: Capabilities = Capabilities { peer_access: true, prefers_graphs: true, ..NONE };
+
+/// Backends whose drivers copy between devices without it.
+const WITH_COPIES: Capabilities = Capabilities { direct_copies: true, ..WITH_PEERS };
 
 const OPENCL: Capabilities = Capabilities {
     user_events: true,
@@ -94,8 +97,8 @@ const OPENCL: Capabilities = Capabilities {
 const TABLE: [(Backend, &str, Capabilities); 6] = [
     (Backend::OpenCl, "opencl", OPENCL),
     (Backend::LevelZero, "level_zero", WITH_PEERS),
-    (Backend::Cuda, "cuda", WITH_PEERS),
-    (Backend::Hip, "hip", WITH_PEERS),
+    (Backend::Cuda, "cuda", WITH_COPIES),
+    (Backend::Hip, "hip", WITH_COPIES),
     (Backend::NativeCpu, "native_cpu", NONE),
     (Backend::Other, "other", NONE),
 ];
@@ -172,7 +175,7 @@ mod tests {
         let discrete = ["level_zero", "cuda", "hip"];
         assert_eq!(list(|can| can.user_events), ["opencl"]);
         assert_eq!(list(|can| can.needs_flush), ["opencl"]);
-        assert_eq!(list(|can| can.direct_copies), discrete);
+        assert_eq!(list(|can| can.direct_copies), ["cuda", "hip"]);
         assert_eq!(list(|can| can.peer_access), discrete);
         assert_eq!(list(|can| can.pointer_info), ["opencl"]);
         assert_eq!(list(|can| can.opencl_c), ["opencl"]);

@@ -30,6 +30,8 @@ pub(crate) struct CommandList {
     queue: Queue,
     /// All queues.
     queues: Vec<Queue>,
+    /// The number of commands.
+    commands: usize,
     /// Whether a kernel of it may print.
     prints: bool,
     name: Arc<str>,
@@ -82,7 +84,7 @@ impl CommandList {
             .iter()
             .any(|command| matches!(command.work, Work::Launch { program, .. } if program.prints()));
         let (raw, queue, name) = (Handle::new(list), queue.clone(), Arc::from("replay"));
-        Ok(Self { raw, queue, queues, prints, name })
+        Ok(Self { raw, queue, queues, commands: commands.len(), prints, name })
     }
 
     /// Submits the commands after the events. One thread at a time may call this. If a command fails, `sent` gets an event
@@ -100,6 +102,7 @@ impl CommandList {
         let begun = recorder::begin();
         let mut list = self.queue.wait_list(after)?;
         list.submission.prints = self.prints;
+        list.submission.commands = self.commands;
         if self.queues.iter().any(Queue::is_exposed) {
             // The commands follow each other, so a host task that delays one queue delays the others.
             for queue in &self.queues {
@@ -131,6 +134,7 @@ pub(crate) struct SyclGraph {
     raw: Handle<ffi::SyclGraph>,
     queue: Queue,
     queues: Vec<Queue>,
+    commands: usize,
     prints: bool,
     name: Arc<str>,
 }
@@ -149,6 +153,7 @@ impl SyclGraph {
             raw: Handle::new(raw),
             queue: list.queue.clone(),
             queues: list.queues.clone(),
+            commands: list.commands,
             prints: list.prints,
             name: Arc::from("replay of a SYCL graph"),
         })
@@ -162,13 +167,14 @@ impl SyclGraph {
         let begun = recorder::begin();
         let mut list = self.queue.wait_list(after)?;
         list.submission.prints = self.prints;
+        list.submission.commands = self.commands;
         // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::graph_submit(self.raw.get()?, self.queue.raw()?, &list.addresses) };
         let raw = raw.during("replaying a SYCL graph")?;
         let event = Event::of_launch(raw, &self.queue, replay(self, after), &list.submission);
         for other in self.queues.iter().filter(|other| **other != self.queue) {
             // A wait for this queue covers the graph, as if its commands had been submitted there.
-            if other.barrier(std::slice::from_ref(&event)).is_err() {
+            if other.barrier_now(std::slice::from_ref(&event)).is_err() {
                 event.is_in_flight_on(other);
             }
         }

@@ -56,8 +56,11 @@ impl Program {
             .ok()
             .map(|codes| codes.into_iter().map(Slot::from_code).collect());
         // Some backends do not report these, either.
-        let groups =
+        let mut groups =
             ffi::kernel_group_sizes(&raw, device.raw()?).map(GroupSizes::from_driver).unwrap_or_default();
+        if ask_driver {
+            groups.local_memory = ffi::kernel_local_memory(&raw, device.raw()?).unwrap_or(0);
+        }
         let built = Self::new(raw, slots, groups, includes.prints);
         kernel_cache::add_kernel(key, name, built, is_own)
     }

@@ -114,6 +114,9 @@ impl Event {
 
     /// Adds it to the commands in flight on another queue, which submitted a part of its work.
     pub(super) fn is_in_flight_on(&self, queue: &Queue) {
+        if self.command.prints {
+            queue.output().add(0);
+        }
         queue.add_in_flight(&self.command, None);
     }
 

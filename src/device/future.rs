@@ -242,7 +242,7 @@ mod tests {
         }
         let device = default_device()?;
         let queue = Queue::create(&device.default_context()?, &device, Default::default())?;
-        let event = queue.barrier(&[])?;
+        let event = queue.barrier_now(&[])?;
         queue.store_error(&Error::value("the work failed"));
         let error = futures::executor::block_on(event.clone().into_future()).unwrap_err();
         assert!(error.to_string().contains("the work failed"), "{error}");

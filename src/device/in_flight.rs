@@ -13,7 +13,7 @@ use crate::runtime::{CountedWait, Handle};
 use cxx::UniquePtr;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// A command, shared by all handles to its event. It has no handle to its queue.
 pub(super) struct Command {
@@ -79,6 +79,8 @@ pub(super) struct InFlight {
     several: AtomicBool,
     /// The number of submissions that have begun, times [`BEGUN`], and of those that have not ended.
     submissions: AtomicU64,
+    /// The number of milestones.
+    milestones: AtomicUsize,
 }
 
 /// One begun submission in `InFlight::submissions`.
@@ -93,6 +95,8 @@ pub(super) struct Submission<'a> {
     pub(super) prints: bool,
     /// Whether its command follows one of another queue that may have printed.
     pub(super) follows_output: bool,
+    /// The number of commands that its event stands for: several for a replay.
+    pub(super) commands: usize,
 }
 
 impl Submission<'_> {
@@ -117,7 +121,18 @@ struct List {
     full: usize,
     /// Whether the completion service tidies the list.
     is_watched: bool,
+    /// The number of commands added since the last milestone.
+    since: usize,
+    /// One of every [`STEP`] commands, while it is not known to be complete. They show how many are in flight, which the
+    /// list does not: of an in-order queue it has the last one only.
+    milestones: Vec<Arc<Command>>,
 }
+
+/// The number of commands from one milestone to the next.
+const STEP: usize = 1024;
+
+/// With more milestones than this in flight, a submission waits: 3.6 KiB for each command are 30 MiB then.
+const MOST: usize = 8;
 
 /// Up to this many commands are kept without a query of their state.
 const FEW: usize = 8;
@@ -144,6 +159,7 @@ impl List {
         let last = self.commands.pop();
         let gone = self.commands.extract_if(.., is_complete).collect();
         self.commands.extend(last);
+        self.milestones.retain(|command| is_in_flight(command.status_under_lock(counted)));
         self.full = FEW.max(2 * self.commands.len());
         gone
     }
@@ -153,7 +169,7 @@ impl InFlight {
     /// Call before a submission, and drop the result after the command was added.
     pub(super) fn begin(&self) -> Submission<'_> {
         let before = self.submissions.fetch_add(BEGUN + 1, Ordering::AcqRel);
-        Submission { to: self, before, prints: false, follows_output: false }
+        Submission { to: self, before, prints: false, follows_output: false, commands: 1 }
     }
 
     pub(super) fn add(&self, command: &Arc<Command>, submission: Option<&Submission<'_>>) -> Added {
@@ -180,6 +196,12 @@ impl InFlight {
             gone.extend(counted.into_iter().flat_map(|counted| list.remove_complete(&counted)));
         }
         list.commands.push(command.clone());
+        list.since += submission.map_or(1, |submission| submission.commands);
+        if list.since >= STEP {
+            list.since = 0;
+            list.milestones.push(command.clone());
+            self.milestones.store(list.milestones.len(), Ordering::Relaxed);
+        }
         self.several.store(list.commands.len() > 1, Ordering::Relaxed);
         if list.commands.len() > MANY && !std::mem::replace(&mut list.is_watched, true) {
             added = Added::Many;
@@ -191,13 +213,14 @@ impl InFlight {
 
     /// After a wait: removes complete commands, which would otherwise stay until further ones are added.
     pub(super) fn tidy(&self) {
-        if !self.several.load(Ordering::Relaxed) {
+        if !self.several.load(Ordering::Relaxed) && self.milestones.load(Ordering::Relaxed) == 0 {
             return;
         }
         let Ok(counted) = CountedWait::begin() else { return };
         let mut list = self.list.lock();
         let gone = list.remove_complete(&counted);
         self.several.store(list.commands.len() > 1, Ordering::Relaxed);
+        self.milestones.store(list.milestones.len(), Ordering::Relaxed);
         drop(list);
         // Destroying an event takes up to a microsecond.
         if gone.len() > FEW {
@@ -209,9 +232,7 @@ impl InFlight {
     pub(super) fn is_over(&self) -> bool {
         let Ok(counted) = CountedWait::begin() else { return true };
         let list = self.list.lock();
-        let is_over = |last: &Arc<Command>| {
-            !matches!(last.status_under_lock(&counted), Ok(EventStatus::Submitted | EventStatus::Running))
-        };
+        let is_over = |last: &Arc<Command>| !is_in_flight(last.status_under_lock(&counted));
         list.commands.last().is_none_or(is_over)
     }
 
@@ -226,6 +247,21 @@ impl InFlight {
         drop(list);
         drop(gone);
         many
+    }
+
+    /// Whether so many commands may be in flight that a submission has to wait; [`milestone`](Self::milestone) knows.
+    pub(super) fn is_full(&self) -> bool {
+        self.milestones.load(Ordering::Relaxed) > MOST
+    }
+
+    /// A command to wait for before the next submission; `None` if few enough are in flight.
+    pub(super) fn milestone(&self) -> Option<Arc<Command>> {
+        let all = self.list.lock().milestones.clone();
+        let over: Vec<_> = all.iter().filter(|command| !is_in_flight(command.status())).collect();
+        let mut list = self.list.lock();
+        list.milestones.retain(|command| !over.iter().any(|over| Arc::ptr_eq(over, command)));
+        self.milestones.store(list.milestones.len(), Ordering::Relaxed);
+        list.milestones.first().filter(|_| list.milestones.len() > MOST).cloned()
     }
 
     /// The commands added so far, except those known to be complete.
@@ -250,6 +286,11 @@ impl InFlight {
         }
         Ok(true)
     }
+}
+
+/// False for a failed command, and if the runtime cannot answer.
+fn is_in_flight(status: Result<EventStatus>) -> bool {
+    matches!(status, Ok(EventStatus::Submitted | EventStatus::Running))
 }
 
 fn failed() -> Error {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Output {
     /// Whether there was any: a queue whose kernels do not print pays for one load.
     any: AtomicBool,
-    /// The numbers of the first and the last of them; 0 on an out-of-order queue, whose waits do not tell which commands
-    /// are complete.
+    /// The numbers of the first and the last of them; 0 for a command that no number of the queue tells to be complete: of an
+    /// out-of-order queue, or of a replay that ends on another queue.
     commands: Mutex<Option<(u64, u64)>>,
 }
 
@@ -34,9 +34,10 @@ impl Output {
         if first > completed {
             return false;
         }
-        if last != 0 {
-            *commands = (last > completed).then_some((completed + 1, last));
-        }
+        *commands = match (first, last) {
+            (0, _) => Some((0, if last > completed { last } else { 0 })),
+            _ => (last > completed).then_some((completed + 1, last)),
+        };
         true
     }
 
@@ -69,9 +70,11 @@ mod tests {
     }
 
     #[test]
-    fn each_wait_of_an_out_of_order_queue_writes() {
+    fn each_wait_writes_after_a_command_without_a_number() {
         let output = Output::default();
         output.add(0);
         assert!(output.take(0) && output.take(0));
+        output.add(5);
+        assert!(output.take(4) && output.take(5) && output.take(6));
     }
 }

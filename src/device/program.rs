@@ -47,11 +47,13 @@ pub(crate) struct GroupSizes {
     pub(crate) required: Option<[usize; 3]>,
     /// The most work-items of a group on the device.
     pub(crate) most: Option<usize>,
+    /// Bytes of local memory that the source fixes; 0 if the driver does not report them.
+    pub(crate) local_memory: u64,
 }
 
 impl GroupSizes {
     pub(super) fn from_driver([x, y, z, most]: [usize; 4]) -> Self {
-        Self { required: (x != 0).then_some([x, y, z]), most: (most != 0).then_some(most) }
+        Self { required: (x != 0).then_some([x, y, z]), most: (most != 0).then_some(most), local_memory: 0 }
     }
 }
 

@@ -8,10 +8,11 @@ use super::{Event, Program, Queue, cross_context};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::interrupt::{self, uninterruptible};
-use crate::runtime::{CountedWait, checks, not_forked, retry};
+use crate::runtime::{CountedWait, checks, exit, not_forked, retry};
 use crate::trace::{Kind, Label, recorder};
 use cxx::UniquePtr;
 use smallvec::SmallVec;
+use std::cell::Cell;
 
 pub(crate) use super::kernel_args::{KernelArg, KernelArgs};
 pub(crate) use crate::ffi::Extents;
@@ -52,6 +53,41 @@ impl Queue {
         Ok(WaitList { addresses, _proxies: proxies, submission })
     }
 
+    /// Waits while thousands of commands are in flight, so that a program that waits for none has a bounded number of
+    /// them. Call it before locks are taken that the work in flight may need. Threads of usmq do not wait: the commands may
+    /// need them.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] inside [`with_interrupt`](crate::with_interrupt) only.
+    pub(crate) fn make_room(&self) -> Result<()> {
+        if self.is_full() && !exit::is_helper() { self.wait_for_room() } else { Ok(()) }
+    }
+
+    /// Whether [`Queue::make_room`] may wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.in_flight().is_full()
+    }
+
+    #[cold]
+    fn wait_for_room(&self) -> Result<()> {
+        let Some(first) = self.in_flight().milestone() else { return Ok(()) };
+        let first = Event::in_flight(first, self);
+        let begun = recorder::begin();
+        checks::waits(|| false);
+        self.flush();
+        let assisted = Cell::new(false);
+        let waited = interrupt::poll_until(
+            || self.in_flight().milestone().is_none(),
+            || {
+                if !assisted.get() && !self.is_exposed() {
+                    assisted.set(first.assist());
+                }
+            },
+        );
+        recorder::waited(begun, self, None);
+        waited.map(drop)
+    }
+
     /// Submits a barrier: its event completes after `after`, events of any queues, and after all commands submitted to
     /// this queue so far. Later commands of this queue run after it.
     ///
@@ -69,6 +105,14 @@ impl Queue {
     /// # Errors
     /// [`Error::Sycl`] if the runtime refuses the command.
     pub fn barrier(&self, after: &[Event]) -> Result<Event> {
+        if recording::current().is_none() {
+            self.make_room()?;
+        }
+        self.barrier_now(after)
+    }
+
+    /// As [`Queue::barrier`], for callers that hold locks or follow a command of theirs: it does not wait.
+    pub(crate) fn barrier_now(&self, after: &[Event]) -> Result<Event> {
         if let Some(event) = recording::offer(self, after, None, || Work::Barrier)? {
             return Ok(event);
         }

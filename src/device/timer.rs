@@ -110,10 +110,10 @@ impl Idle {
 
 /// The event whose timestamps tell when the work of `queue` so far was complete.
 fn mark(queue: &Queue, marks: &Queue) -> Result<Event> {
-    let barrier = queue.barrier(&[])?;
+    let barrier = queue.barrier_now(&[])?;
     // The wait for the mark flushes only its own queue.
     queue.flush();
-    marks.barrier(&[barrier])
+    marks.barrier_now(&[barrier])
 }
 
 impl Elapsed {

@@ -272,7 +272,7 @@ fn publish(array: &Array) -> Result<()> {
         memory.wait_for_host(Access::ReadWrite)?;
     } else if memory.used_off(queue)? {
         // Orders this queue after the uses on other queues.
-        ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
+        ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier_now(after))?;
     }
     array.shared_allocation().share_on(queue)
 }

@@ -67,7 +67,12 @@ impl<'a> Prepared<'a> {
             self.operands.push((report.memory().allocation(), Access::ReadWrite));
         }
         self.extents = kernel.extents(launch, queue.device(), program)?;
-        kernel.check_local_memory(args, queue.device())
+        kernel.check_local_memory(args, queue.device(), program)
+    }
+
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
     }
 
     /// Submits the launch in the order of its operands.
@@ -85,14 +90,14 @@ impl<'a> Prepared<'a> {
         ordered(&self.queue, &self.operands, |after| {
             if self.extents.global.contains(&0) {
                 // Without work-items nothing is launched, but the event still represents the order.
-                return self.queue.barrier(after);
+                return self.queue.barrier_now(after);
             }
             // SAFETY: the caller's promise for the kernel; `prepare` has checked count, types and
             // reachability of the arguments, and the operands' logs keep their memory until the event is
             // complete.
             unsafe { self.queue.submit(&self.program, self.extents, &self.bound, label, after) }
         })
-        .map_err(|error| self.kernel.explain(error, self.launch, self.args, &self.bound))
+        .map_err(|error| self.kernel.explain(error, self.launch, self.args, &self.bound, self.queue.device()))
     }
 }
 
@@ -233,15 +238,22 @@ impl Kernel {
         Err(Error::launch(&self.0.name, None, format!("kernel {:?}: {why}", self.0.name)))
     }
 
-    fn check_local_memory(&self, args: &[Arg<'_>], device: &Device) -> Result<()> {
-        let bytes = args.iter().filter_map(Arg::local_bytes).fold(0, usize::saturating_add);
-        if bytes as u64 > device.local_mem_size() {
-            return self.refuse(format!(
-                "{bytes} bytes of local memory are more than the {} of {device}",
-                device.local_mem_size()
-            ));
+    fn check_local_memory(&self, args: &[Arg<'_>], device: &Device, program: &Program) -> Result<()> {
+        let limit = device.local_mem_size();
+        let of_args = args.iter().filter_map(Arg::local_bytes).fold(0, usize::saturating_add) as u64;
+        let of_source = program.groups().local_memory;
+        if of_args.saturating_add(of_source) <= limit {
+            return Ok(());
         }
-        Ok(())
+        let parts = match (of_source, of_args) {
+            (0, _) => format!("{of_args} bytes of local memory"),
+            (_, 0) => format!("{of_source} bytes of local memory in its source"),
+            _ => format!("{of_source} bytes of local memory in its source and {of_args} in arguments"),
+        };
+        self.refuse(format!(
+            "{parts} are more than the {limit} that a work-group of {device} has; declare smaller arrays, or use global \
+             memory"
+        ))
     }
 
     /// Checks the ranges of a launch. Source: SYCL 2020, section 4.9.4.2.
@@ -339,7 +351,14 @@ impl Kernel {
     }
 
     /// Adds kernel, sizes and arguments to an error of the runtime, which names none of them.
-    fn explain(&self, error: Error, launch: Launch<'_>, args: &[Arg<'_>], bound: &[KernelArg]) -> Error {
+    fn explain(
+        &self,
+        error: Error,
+        launch: Launch<'_>,
+        args: &[Arg<'_>],
+        bound: &[KernelArg],
+        device: &Device,
+    ) -> Error {
         let Error::Sycl { operation, code, message } = error else { return error };
         let list = args.iter().zip(bound).enumerate();
         let list: Vec<_> = list
@@ -357,6 +376,14 @@ impl Kernel {
             let message = format!(
                 "{launch}: the driver refused the launch ({message}); compare arguments and sizes with the kernel's \
                  declaration, or give params="
+            );
+            return Error::launch(name, None, message);
+        }
+        if message.contains("OUT_OF_RESOURCES") {
+            let local = device.local_mem_size();
+            let message = format!(
+                "{launch}: the driver has too few resources for a work-group ({message}); use less local memory (a \
+                 work-group of {device} has {local} bytes), or pass a smaller local_size"
             );
             return Error::launch(name, None, message);
         }

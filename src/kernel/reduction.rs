@@ -406,7 +406,7 @@ impl Prepared<'_> {
             // common shape; the other accesses are those of the texts above, inside the arrays made for them.
             last = Some(unsafe { kernel.launch_with(launch, args) }?);
         }
-        last.map_or_else(|| self.queue.barrier(&[]), Ok)
+        last.map_or_else(|| self.queue.barrier_now(&[]), Ok)
     }
 }
 

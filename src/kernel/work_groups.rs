@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn a_required_size_is_that_of_each_launch_or_an_error() {
-        let eight = GroupSizes { required: Some([8, 1, 1]), most: Some(8192) };
-        let square = GroupSizes { required: Some([8, 4, 1]), most: Some(8192) };
-        let cube = GroupSizes { required: Some([8, 4, 2]), most: Some(8192) };
+        let eight = GroupSizes { required: Some([8, 1, 1]), most: Some(8192), local_memory: 0 };
+        let square = GroupSizes { required: Some([8, 4, 1]), most: Some(8192), local_memory: 0 };
+        let cube = GroupSizes { required: Some([8, 4, 2]), most: Some(8192), local_memory: 0 };
         for (global, local, built, expected) in [
             (&[16][..], None, eight, Ok([8, 1, 1])),
             (&[16], Some(&[8][..]), eight, Ok([8, 1, 1])),
@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_limit_of_the_source_holds_where_the_driver_ignores_it() {
-        let (known, ignored) = (GroupSizes { required: None, most: Some(8) }, GroupSizes::default());
+        let (known, ignored) =
+            (GroupSizes { required: None, most: Some(8), local_memory: 0 }, GroupSizes::default());
         let limited = DeclaredGroups { most: Some(8), ..DeclaredGroups::default() };
         assert_eq!(limited.groups((&[64], None), known), Ok(None));
         assert_eq!(limited.groups((&[8], None), ignored), Ok(None));

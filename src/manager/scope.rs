@@ -2,6 +2,7 @@
 
 use crate::device::Queue;
 use crate::error::{Error, Result};
+use crate::runtime::exit;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
@@ -31,13 +32,16 @@ fn with_scopes<T>(f: impl FnOnce(&mut Stack<Queue>) -> T) -> Option<T> {
     SCOPES.try_with(|scopes| f(&mut scopes.borrow_mut())).ok()
 }
 
-/// The error for work in a destructor of thread-local data that runs after those of usmq.
+/// The error for work in a destructor of thread-local data that runs after those of usmq, and in the exit handlers of a
+/// process, whose main thread has dropped its data before them.
 #[cold]
 pub(crate) fn thread_ends() -> Error {
-    Error::value(
-        "this thread is ending and has dropped its scopes, so it has no current queue: a destructor of thread-local data \
-         asked for one. Pass a queue there, or drop the value before the thread ends",
-    )
+    exit::not_forked().err().unwrap_or_else(|| {
+        Error::value(
+            "this thread or the process is ending, and the thread has dropped its scopes, so it has no current queue: a \
+             destructor of thread-local data or an exit handler asked for one. Pass a queue there, or drop the value before",
+        )
+    })
 }
 
 /// The innermost queue of this manager's scopes on this thread.

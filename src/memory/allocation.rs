@@ -213,7 +213,7 @@ impl Allocation {
             }
             Some(ready) if !ready.is_complete() => {
                 let operand = (&allocation, Access::ReadWrite);
-                ordered(queue, &[operand], |after| queue.barrier(&[after, &[ready]].concat()))?;
+                ordered(queue, &[operand], |after| queue.barrier_now(&[after, &[ready]].concat()))?;
             }
             _ => {}
         }

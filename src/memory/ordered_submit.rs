@@ -147,7 +147,7 @@ pub(crate) fn after_writes<M: Logged>(
     if writes.is_empty() && !shared {
         return Ok(None);
     }
-    ordered(queue, operands, |after| queue.barrier(after)).map(Some)
+    ordered(queue, operands, |after| queue.barrier_now(after)).map(Some)
 }
 
 /// Records the commands of `submit` in the capture of this thread.
@@ -200,6 +200,7 @@ fn submit_now<M: Logged, S: Submitted>(
     submit: impl FnOnce(&[Event], &mut Vec<Event>) -> Result<S>,
 ) -> Result<S> {
     check(operands)?;
+    queue.make_room()?;
     let _held = hold_back();
     let mut uses: SmallVec<[(&ForkMutex<Log>, Access); 6]> = SmallVec::new();
     for (allocation, access) in operands {
@@ -226,7 +227,7 @@ fn submit_now<M: Logged, S: Submitted>(
     let unseen = queues_of_other_libraries(queue, orders_itself, &logs);
     for other in &unseen {
         let _why = with_reason(Reason::Order);
-        wait_for.push(other.barrier(&[])?);
+        wait_for.push(other.barrier_now(&[])?);
     }
     let mut sent = Vec::new();
     let submitted = submit(&wait_for, &mut sent).inspect_err(|_| {
@@ -253,7 +254,7 @@ fn submit_now<M: Logged, S: Submitted>(
 fn followed_on(queues: &[Queue], events: &[Event]) -> Result<()> {
     for queue in queues {
         let _why = with_reason(Reason::Order);
-        if let Err(error) = queue.barrier(events) {
+        if let Err(error) = queue.barrier_now(events) {
             // The commands run and cannot be cancelled. If they are complete on return, later work of the other
             // library follows them too.
             let wait = || events.iter().try_for_each(Event::wait_quietly);

@@ -196,7 +196,7 @@ struct Waiting {
 fn end_of_work(queue: &Queue) -> Result<Event> {
     let _direct = suspend();
     let _why = with_reason(Reason::Order);
-    queue.barrier(&[])
+    queue.barrier_now(&[])
 }
 
 impl Waiting {

@@ -259,9 +259,9 @@ fn staged(source: &Array, target: &Array) -> Result<()> {
         }
         // On an out-of-order queue the last two copies may complete in either order.
         match emptied {
-            [Some(a), Some(b)] => to.barrier(&[a, b]),
+            [Some(a), Some(b)] => to.barrier_now(&[a, b]),
             [Some(only), None] | [None, Some(only)] => Ok(only),
-            [None, None] => to.barrier(&[]),
+            [None, None] => to.barrier_now(&[]),
         }
     })?;
     Ok(())

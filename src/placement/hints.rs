@@ -61,7 +61,7 @@ impl Array {
         usable_from(queue, &[self])?;
         let (span, _) = self.span()?;
         ordered(queue, &[(self.allocation(), Access::Read)], |after| match span.nbytes() {
-            0 => queue.barrier(after),
+            0 => queue.barrier_now(after),
             bytes => submit(queue, span.address(), bytes, after),
         })
     }

@@ -349,7 +349,7 @@ impl Array {
     #[pyo3(signature = (queue=None))]
     fn prefetch(&self, py: Python<'_>, queue: Option<&Bound<'_, PyAny>>) -> PyResult<Event> {
         let queue = target::queue(py, queue)?;
-        Ok(Event(submitter::submit(py, || self.array.prefetch(queue.as_ref()))?))
+        Ok(Event(submitter::submit(py, self.array.queue(), || self.array.prefetch(queue.as_ref()))?))
     }
 
     /// Tell the driver how shared memory is used.
@@ -380,7 +380,9 @@ impl Array {
         queue: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Event> {
         let queue = target::queue(py, queue)?;
-        Ok(Event(submitter::submit(py, || self.array.mem_advise(advice, queue.as_ref()))?))
+        Ok(Event(submitter::submit(py, self.array.queue(), || {
+            self.array.mem_advise(advice, queue.as_ref())
+        })?))
     }
 
     /// Block until no command submitted so far uses the memory. Raises SyclError with the errors of these

@@ -181,11 +181,11 @@ impl Graph {
     fn replay(&self, py: Python<'_>, inputs: Option<&Bound<'_, PyAny>>) -> PyResult<Event> {
         let graph = self.done(py)?;
         let Some(inputs) = inputs else {
-            return Ok(Event(submitter::submit(py, || graph.replay())?));
+            return Ok(Event(submitter::submit(py, graph.queue(), || graph.replay())?));
         };
         let inputs = Quiet::new(named(inputs)?);
         let named: Vec<_> = inputs.iter().map(|(name, array)| (&name[..], array)).collect();
-        Ok(Event(submitter::submit(py, || graph.replay_with(&named))?))
+        Ok(Event(submitter::submit(py, graph.queue(), || graph.replay_with(&named))?))
     }
 
     /// Return the parts of the graph as text: device, number of commands, and whether a replay submits a SYCL graph or

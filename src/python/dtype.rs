@@ -103,12 +103,6 @@ pub(super) fn parse(object: &Bound<'_, PyAny>) -> PyResult<crate::DType> {
     };
     let is_void = |typestr: &String| typestr.trim_start_matches(['<', '|', '=']).starts_with('V');
     if let Some(typestr) = text("str")?.filter(|typestr| !is_void(typestr)) {
-        if typestr.trim_start_matches(['<', '>', '=']).starts_with(['M', 'm']) {
-            return Err(PyTypeError::new_err(format!(
-                "{object} is not a dtype that usmq supports, since its arrays keep no unit of time; pass the times as 64-bit \
-                 integers, x.view('i8')"
-            )));
-        }
         return Ok(crate::DType::parse(&typestr)?);
     }
     // Many objects have a name; one with a size is a type.
@@ -119,8 +113,10 @@ pub(super) fn parse(object: &Bound<'_, PyAny>) -> PyResult<crate::DType> {
     {
         return Ok(dtype);
     }
+    let is_structure = object.getattr_opt("names")?.is_some_and(|names| !names.is_none());
+    let fix = if is_structure { ", since an array has one type: pass each field, as x['name']" } else { "" };
     Err(PyTypeError::new_err(format!(
-        "{} is not a dtype that usmq supports; supported: {}",
+        "{} is not a dtype that usmq supports{fix}; supported: {}",
         object.repr()?,
         crate::DType::ALL.map(crate::DType::name).join(", ")
     )))

@@ -1,13 +1,14 @@
 //! Host objects as bytes: buffers, nested lists and numbers.
 
-use super::buffer::ForeignBuffer;
+use super::buffer::{ForeignBuffer, has_buffer};
+use super::classes::Array;
 use super::gil::detach;
-use super::{index, numpy};
+use super::{argument, index, numpy, suai};
 use crate::DType;
 use crate::Scalar;
 use crate::array::HostMemory;
 use crate::memory::{ForeignOwner, try_reserve};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySequence, PyString, PyTuple};
 use std::sync::Arc;
@@ -30,12 +31,21 @@ impl<'py> HostInput<'py> {
     /// Reads an object with a buffer. A number, as numpy has them, converts to `dtype` as every number does.
     pub(super) fn buffer(object: &Bound<'py, PyAny>, dtype: Option<DType>) -> PyResult<Self> {
         numpy::refuse_masked(object)?;
-        let buffer = match ForeignBuffer::readable(object) {
-            Ok(buffer) => buffer,
-            // numpy has no buffer for times; its own text does not say what to do.
-            Err(error) => return Err(numpy::check_dtype(object).err().unwrap_or(error)),
+        let (buffer, own) = match ForeignBuffer::readable(object) {
+            Ok(buffer) => {
+                // The text of numpy's dtype says more than the format of its buffer.
+                let format = buffer.dtype();
+                let own = format.map_err(|error| numpy::check_dtype(object).err().unwrap_or(error))?;
+                (buffer, own)
+            }
+            // The producer's own choice: it may have other protocols.
+            Err(error) if error.is_instance_of::<PyBufferError>(object.py()) => return Err(error),
+            // numpy has no buffers for times and for types of extensions.
+            Err(error) => match numpy::extension(object)? {
+                Some((same, dtype)) => (ForeignBuffer::readable(&same)?, dtype),
+                None => return Err(error),
+            },
         };
-        let own = buffer.dtype()?;
         if own == DType::U8 {
             // numpy's scalars of times and texts show their bytes.
             numpy::check_dtype(object)?;
@@ -134,16 +144,16 @@ fn flatten(
         numbers.push(number);
         return Ok(());
     }
+    let is_own = object.is_instance_of::<Array>();
+    if depth > 0 && !is_own && has_buffer(object) && numpy::has_dtype(object)? {
+        return flatten_array(object, depth, shape, numbers, own);
+    }
     let is_nest = object.is_instance_of::<PyList>()
         || object.is_instance_of::<PyTuple>()
         || (object.cast::<PySequence>().is_ok() && !object.is_instance_of::<PyString>());
     if !is_nest {
         numpy::refuse_masked(object)?;
-        return Err(PyTypeError::new_err(format!(
-            "cannot make an array of {}: it has none of __sycl_usm_array_interface__, the buffer protocol, numbers or \
-             nested sequences of them",
-            object.get_type().name()?
-        )));
+        return Err(no_number(object, depth));
     }
     if depth >= DEEPEST {
         return Err(PyValueError::new_err(format!("lists are nested more than {DEEPEST} deep")));
@@ -158,6 +168,44 @@ fn flatten(
         flatten(&item?, depth + 1, shape, numbers, own)?;
     }
     Ok(())
+}
+
+/// An array of the host inside of a list: its elements, with its dtype for all of them.
+fn flatten_array(
+    array: &Bound<'_, PyAny>,
+    depth: usize,
+    shape: &mut Vec<usize>,
+    numbers: &mut Vec<Scalar>,
+    own: &mut Option<Option<DType>>,
+) -> PyResult<()> {
+    let host = HostInput::buffer(array, None)?;
+    let (dtype, extents, before) = (host.dtype(), host.shape(), numbers.len());
+    let mut ignored = None;
+    flatten(&array.call_method0("tolist")?, depth, shape, numbers, &mut ignored)?;
+    if numbers.is_empty() && shape.len() < depth + extents.len() {
+        // Lists without elements do not show the axes below.
+        shape.truncate(depth);
+        shape.extend(extents);
+    }
+    // An array without elements does not decide the type of the others.
+    if numbers.len() > before {
+        *own = Some(Some(dtype).filter(|_| own.is_none_or(|before| before == Some(dtype))));
+    }
+    Ok(())
+}
+
+/// The error for an object that is not a number.
+fn no_number(object: &Bound<'_, PyAny>, depth: usize) -> PyErr {
+    let (what, class) = (if depth > 0 { "a list with " } else { "" }, argument::class_name(object));
+    let has = |name: &str| object.hasattr(name).unwrap_or(false);
+    let why = if object.is_instance_of::<Array>() || has(suai::NAME) {
+        "its elements are in USM: set each row of a new array, as x[0] = a, or for single numbers pass a.item()"
+    } else if has("__array__") {
+        "pass numpy.asarray(x) of it"
+    } else {
+        "it has none of __sycl_usm_array_interface__, the buffer protocol, numbers or nested sequences of them"
+    };
+    PyTypeError::new_err(format!("cannot make an array of {what}{class}: {why}"))
 }
 
 fn ragged() -> PyErr {

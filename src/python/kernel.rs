@@ -201,7 +201,7 @@ impl Kernel {
         let prepared = if buffers.is_empty() { self.0.prepare_built(launch, &args)? } else { None };
         let event = match prepared {
             // SAFETY: Python has no unsafe: the author of a kernel is responsible for what it does with its arguments.
-            Some(prepared) => submitter::submit(py, || unsafe { prepared.submit() })?,
+            Some(prepared) => submitter::submit(py, prepared.queue(), || unsafe { prepared.submit() })?,
             // SAFETY: as above.
             None => detach(py, || unsafe { self.0.launch_with(launch, &args[..]) })?,
         };

@@ -69,3 +69,21 @@ pub(super) fn check_dtype(object: &Bound<'_, PyAny>) -> PyResult<()> {
         None => Ok(()),
     }
 }
+
+/// Whether an object has a dtype, as numpy's arrays.
+pub(super) fn has_dtype(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(object.getattr_opt(intern!(object.py(), "dtype"))?.is_some())
+}
+
+/// The same elements in a type that has buffers, and their dtype: bfloat16 of ml_dtypes. An error for a dtype that usmq does
+/// not support.
+pub(super) fn extension<'py>(
+    object: &Bound<'py, PyAny>,
+) -> PyResult<Option<(Bound<'py, PyAny>, crate::DType)>> {
+    let Some(own) = object.getattr_opt(intern!(object.py(), "dtype"))? else { return Ok(None) };
+    let dtype = dtype::parse(&own)?;
+    if dtype != crate::DType::BF16 || !object.hasattr("view")? {
+        return Ok(None);
+    }
+    Ok(Some((object.call_method1("view", ("u2",))?, dtype)))
+}

@@ -96,7 +96,7 @@ impl Queue {
     #[pyo3(signature = (after=None))]
     fn barrier(&self, py: Python<'_>, after: Option<&Bound<'_, PyAny>>) -> PyResult<Event> {
         let after = after.map_or(Ok(Vec::new()), events)?;
-        Ok(Event(submitter::submit(py, || self.0.barrier(&after))?))
+        Ok(Event(submitter::submit(py, &self.0, || self.0.barrier(&after))?))
     }
 
     /// Block until every command submitted so far is complete.

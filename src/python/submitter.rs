@@ -6,6 +6,7 @@
 //! That wait is bounded: after [`PATIENCE`] the caller releases the GIL as usual, so it cannot deadlock.
 
 use super::gil::detach;
+use crate::Queue;
 use crate::runtime::{exit, not_forked};
 use crate::trace::log;
 use parking_lot::{Condvar, Mutex};
@@ -165,13 +166,15 @@ impl Drop for Reserved {
     }
 }
 
-/// Runs `f`, which submits a command, without the GIL.
-pub(super) fn submit<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
+/// Runs `f`, which submits a command to the queue, without the GIL.
+pub(super) fn submit<T: Send>(py: Python<'_>, queue: &Queue, f: impl FnOnce() -> T + Send) -> T {
     // Records belong to the thread that calls usmq, so it submits itself while a profile is open.
     if is_contended()
         && !log::on()
         && !super::capture_scope::is_any_open()
         && not_forked().is_ok()
+        // A signal can interrupt the wait for room on this thread only.
+        && !queue.is_full()
         && let Some(reserved) = Reserved::get()
     {
         return reserved.run(py, f);

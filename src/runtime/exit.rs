@@ -271,11 +271,16 @@ pub(crate) fn help_to_the_end() {
     HELPS.set(true);
 }
 
+/// Whether this thread is one of those.
+pub(crate) fn is_helper() -> bool {
+    HELPS.try_with(Cell::get).unwrap_or(false)
+}
+
 /// Stops a thread while the process exits, except the exiting one, its helpers, foreign code and those that it waits for,
 /// since the runtime is being torn down.
 #[cold]
 fn pass_or_park() -> Result<()> {
-    let continues = HELPS.try_with(Cell::get).unwrap_or(false)
+    let continues = is_helper()
         || WAITS.try_with(Cell::get).unwrap_or(0) > 0
         || is_in_foreign_code()
         || LEAVER.load(Ordering::Acquire) == this_thread();

@@ -58,12 +58,13 @@ def queue() -> usmq.Queue:
 
 @pytest.fixture(scope="session")
 def two_devices() -> tuple[usmq.Device, usmq.Device]:
-    """Return two root devices: emulated GPUs of one context, or the CPUs of two platforms."""
-    kind = "gpu" if os.environ.get("USMQ_EMULATE_GPUS") else "cpu"
+    """Return two root devices of the default one's kind: GPUs of one context, or the CPUs of two platforms."""
+    default = usmq.current_queue().device
+    kind = f"{default.backend}:{default.device_type}"
     try:
         pair = usmq.Device(f"{kind}:0"), usmq.Device(f"{kind}:1")
     except usmq.DeviceNotFoundError as missing:
-        pytest.skip(f"needs a second OpenCL CPU runtime beside the first: {missing}")
+        pytest.skip(f"needs a second device beside the first: {missing}")
     for device in pair:
         if not device.has_usm("device"):
             pytest.skip(f"{device.filter_string} {device.name} has no USM")
@@ -72,11 +73,16 @@ def two_devices() -> tuple[usmq.Device, usmq.Device]:
 
 @pytest.fixture(scope="session")
 def sub_device() -> usmq.Device:
-    """Return a sub-device of one compute unit, which has its own context."""
+    """Return a sub-device, which has its own context: one compute unit, or a tile of a GPU."""
     device = usmq.current_queue().device
     if device.max_compute_units < 2:
         pytest.skip(f"{device.name} has one compute unit, so it cannot be partitioned")
-    return device.sub_devices(1)[0]
+    if "partition_equally" in device.partition_properties:
+        return device.sub_devices(1)[0]
+    try:
+        return device.sub_devices("numa")[0]
+    except usmq.SyclError as refused:
+        pytest.skip(f"a device of one tile: {refused}")
 
 
 @pytest.fixture(params=["second root device", "sub-device"])

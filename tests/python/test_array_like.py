@@ -13,7 +13,8 @@ DTYPES = ["?", "i1", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
 
 def other_queue() -> usmq.Queue:
     """Return a queue in another context than the default one."""
-    return usmq.Queue(usmq.Device().sub_devices(1)[0])
+    device = usmq.Device()
+    return usmq.Queue(device, context=usmq.Context([device]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -73,11 +73,47 @@ def test_the_first_available_dunder_is_used() -> None:
         obj = gives(**{name: ways[name] for name in names})
         return obj, obj.called
 
-    order = ["device_array", "device_stream", "array", "stream"]
+    order = ["device_stream", "device_array", "stream", "array"]
     for n, first in enumerate(order):
         obj, called = offer(*reversed(order[n:]))
         assert len(usmq.from_arrow(obj)) == 2
         assert called == [first]
+
+
+CHUNKS = pa.chunked_array([[1, 2], [3]], pa.int32())
+
+
+def test_an_object_whose_array_method_refuses_several_chunks_is_read_as_a_stream() -> None:
+    def refuse() -> Any:
+        raise ValueError("several chunks")
+
+    host = gives(array=refuse, stream=CHUNKS.__arrow_c_stream__)
+    parts = [usmq.from_arrow(chunk) for chunk in CHUNKS.chunks]
+    device = gives(
+        device_array=refuse, device_stream=usmq.DeviceStream(parts).__arrow_c_device_stream__
+    )
+    for made in (host, nanoarrow.Array.from_chunks(CHUNKS.chunks), device):
+        assert usmq.from_arrow(made).to_arrow().to_pylist() == [1, 2, 3]
+    again = gives(array=refuse, stream=CHUNKS.__arrow_c_stream__)
+    assert usmq.asarray(again).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("stream", "array"), ("device_stream", "device_array"), ("device_array", "stream", "array")],
+)
+def test_the_error_of_the_first_method_is_raised_and_no_other_is_called(
+    names: tuple[str, ...],
+) -> None:
+    def refuse() -> Any:
+        raise ZeroDivisionError("the first method")
+
+    others = dict.fromkeys(names[1:], CHUNKS.chunk(0).__arrow_c_array__)
+    made = gives(**{names[0]: refuse}, **others)
+    for read in (usmq.from_arrow, usmq.asarray, lambda obj: usmq.asarray(obj, copy=False)):
+        with pytest.raises(ZeroDivisionError, match="the first method"):
+            read(made)
+    assert set(made.called) == {names[0]}
 
 
 @pytest.mark.parametrize("source", DEVICE)

@@ -194,3 +194,42 @@ def test_all_batches_of_a_table_are_moved(other_queue: usmq.Queue, kind: str) ->
     assert there.queue == other_queue
     assert rows(there) == ROWS.to_pydict()
     assert rows(table) == ROWS.to_pydict()
+
+
+VALUES = {
+    "numbers": pa.array([1, 2, 3]),
+    "numbers and nulls": pa.array([1, None, 3]),
+    "bool": pa.array([True, None, False]),
+    "text": pa.array(["a", None, "a longer text than twelve"]),
+    "views": pa.array(["a", None, "a longer text than twelve"], pa.string_view()),
+    "dictionary": pa.array(["a", None, "b"]).dictionary_encode(),
+    "lists": pa.array([[1, None], None, []]),
+    "nulls": pa.nulls(3),
+    "structs": pa.array([{"a": 1}, None, {"a": None}]),
+    "decimals": pa.array([1, None, 3], pa.decimal128(38, 2)),
+    "empty": pa.array([], pa.int16()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", VALUES)
+def test_several_arrays_of_a_device_stream_become_one_column(name: str, kind: str) -> None:
+    first = VALUES[name]
+    chunks = [first, first.slice(1), first.slice(0, 0), first.slice(0, 1)]
+    columns = [usmq.from_arrow(chunk, usm_type=kind) for chunk in chunks]
+    joined = usmq.from_arrow(usmq.DeviceStream(columns))
+    assert joined.to_arrow().to_pylist() == [row for chunk in chunks for row in chunk.to_pylist()]
+    if name not in ("nulls", "empty"):
+        assert joined.usm_type == kind
+
+
+def test_several_arrays_of_a_device_stream_go_to_the_asked_queue(other_queue: usmq.Queue) -> None:
+    parts = [usmq.arange(3), usmq.arange(2)]
+    joined = usmq.from_arrow(usmq.DeviceStream(parts), queue=other_queue, usm_type="shared")
+    assert (joined.queue, joined.usm_type) == (other_queue, "shared")
+    assert joined.to_arrow().to_pylist() == [0, 1, 2, 0, 1]
+
+
+def test_one_array_of_a_device_stream_stays_in_place() -> None:
+    x = usmq.arange(3)
+    assert usmq.from_arrow(usmq.DeviceStream([x])).values().ptr == x.ptr

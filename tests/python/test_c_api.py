@@ -484,6 +484,30 @@ print(peer.peer_current_queue(ctypes.byref(place)), bool(place.value))
     assert done[2] == "0 True"
 
 
+def test_a_program_without_usmq_gets_both_ways_to_it(tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text("""
+#include <usmq.h>
+
+int main(void) {
+  void *queue = NULL;
+  int status = usmq_current_queue(&queue);
+  printf("%d %s", status, usmq_last_error());
+  return 0;
+}
+""")
+    program = tmp_path / "program"
+    source = ["-D_GNU_SOURCE", f"-I{PACKAGE / 'include'}", str(tmp_path / "program.c")]
+    subprocess.run(["gcc", "-std=c99", *source, "-o", str(program), "-ldl"], check=True)
+    clean = {"PATH": os.environ["PATH"]}
+    done = subprocess.run([str(program)], capture_output=True, text=True, env=clean, check=True)
+    status, _, text = done.stdout.partition(" ")
+    assert int(status) == RUNTIME_NOT_FOUND
+    assert "the program exports no usmq_current_queue, and libusmq.so.0 cannot be loaded" in text
+    # The text is cut at no word.
+    assert "cargo:rustc-link-arg-bins=-rdynamic" in text
+    assert text.endswith("on the run path or on LD_LIBRARY_PATH")
+
+
 LIBRARY = PACKAGE / "lib" / "libusmq.so.0"
 
 

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster  # noqa: E402
 from usmq.dask import LocalUsmCluster, _selectors  # noqa: E402
 from usmq.dask._device_lock import DeviceLock  # noqa: E402
 from usmq.dask._rank import VARIABLES, local_rank  # noqa: E402
-from usmq.dask._selectors import Found, best, chosen, matching  # noqa: E402
+from usmq.dask._selectors import Found, Visible, best, chosen, matching  # noqa: E402
 
 # dask's own: it closes some of its sockets after its loop has ended.
 pytestmark = [
@@ -55,6 +55,8 @@ def test_a_gpu_listed_twice_gets_one_worker() -> None:
         ("opencl:cpu", ["opencl:2"]),
         ("opencl:*", ["opencl:0", "opencl:1", "opencl:2"]),
         ("*:gpu", ["opencl:0", "opencl:1", "level_zero:0", "level_zero:1"]),
+        # SYCL accepts the variable in both cases.
+        ("Level_Zero:GPU", ["level_zero:0", "level_zero:1"]),
     ],
 )
 def test_a_selector_is_split_into_devices(term: str, selectors: list[str]) -> None:
@@ -67,6 +69,19 @@ def test_the_selector_of_this_process_is_applied() -> None:
     environment = {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu;level_zero:1"}
     assert chosen(None, environment) == ["opencl:2", "level_zero:1"]
     assert chosen(["level_zero:0"], environment) == ["level_zero:0"]
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_string_of_a_device_counts_the_devices_of_this_process() -> None:
+    def selected(name: str, selector: str) -> list[str]:
+        return chosen([Visible(name)], {"ONEAPI_DEVICE_SELECTOR": selector})
+
+    assert selected("level_zero:gpu:0", "level_zero:1") == ["level_zero:1"]
+    assert selected("opencl:gpu:1", "opencl:1;opencl:0") == ["opencl:1"]
+    assert selected("opencl:cpu:0", "opencl:cpu") == ["opencl:2"]
+    assert selected("opencl:gpu:1", "") == ["opencl:1"]
+    with pytest.raises(usmq.DeviceNotFoundError, match=r"devices: level_zero:1 .gpu Max.$"):
+        selected("level_zero:gpu:1", "level_zero:1")
 
 
 TWO = [
@@ -117,6 +132,12 @@ def test_a_selector_that_is_too_complex_is_refused(term: str) -> None:
 def test_a_selector_without_a_match_lists_the_devices() -> None:
     with pytest.raises(usmq.DeviceNotFoundError, match=r"'cuda:\*'.*level_zero:1 \(gpu Max\)"):
         chosen(["cuda:*"], {})
+
+
+@pytest.mark.usefixtures("machine")
+def test_an_empty_list_of_devices_is_refused() -> None:
+    with pytest.raises(usmq.DeviceNotFoundError, match="an empty list was requested; visible"):
+        chosen([], {})
 
 
 def test_an_affinity_mask_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

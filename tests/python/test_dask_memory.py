@@ -15,11 +15,12 @@ import usmq
 
 distributed = pytest.importorskip("distributed")
 
+from dask.sizeof import sizeof  # noqa: E402
 from distributed import wait  # noqa: E402
 from usmq.dask import DeviceSpill, LocalUsmCluster, QueuePlugin  # noqa: E402
 from usmq.dask._assignment import Assignment  # noqa: E402
+from usmq.dask._held import device_bytes  # noqa: E402
 from usmq.dask._limits import in_bytes, parse_limit  # noqa: E402
-from usmq.dask._spill import device_bytes  # noqa: E402
 
 # dask's own: it closes some of its sockets after its loop has ended.
 pytestmark = [
@@ -142,6 +143,32 @@ def test_device_memory_is_counted_inside_of_objects(form: str) -> None:
     assert device_bytes(NESTED[form](arrays("host"))) == 0
 
 
+@pytest.mark.parametrize("form", NESTED)
+@pytest.mark.parametrize("kind", ["device", "shared", "host"])
+def test_dask_counts_arrays_inside_of_objects(form: str, kind: str) -> None:
+    made = NESTED[form](arrays(kind))
+    assert SIZE <= sizeof(made) < SIZE + 2000
+    assert SIZE <= sizeof([made]) < SIZE + 2000
+
+
+def test_dask_counts_arrays_of_dpnp_inside_of_objects() -> None:
+    dpnp = pytest.importorskip("dpnp")
+    array = dpnp.zeros(SIZE, dtype="u1")
+    for made in array, [array], {"a": array}, Box(array), Box([Slots(array)]), deque([array]):
+        assert SIZE <= sizeof(made) < SIZE + 2000
+        assert device_bytes(made) == SIZE
+
+
+def test_the_size_that_an_object_states_itself_is_kept() -> None:
+    class Sized(Box):
+        def __sizeof__(self) -> int:
+            return 50
+
+    assert sizeof(Sized(arrays("device"))) == sys.getsizeof(Sized(None))
+    assert sizeof(Box(1)) == sys.getsizeof(Box(1))
+    assert sizeof(usmq.Queue) == sys.getsizeof(usmq.Queue)
+
+
 def test_an_array_counts_once_and_a_cycle_ends() -> None:
     array = arrays("device")
     box = Box([array, array])
@@ -168,6 +195,23 @@ def test_objects_with_arrays_leave_the_device_and_return(form: str, spill: Devic
     assert spill.bytes_by_place()["device"] == 0
     assert device_bytes(spill["a"]) == SIZE
     assert spill.bytes_by_place()["moved-to-device"] == SIZE
+
+
+@pytest.mark.parametrize("form", [Box, Slots, lambda array: deque([array])])
+def test_host_memory_inside_of_objects_moves_to_disk(form: Any, tmp_path: Path) -> None:
+    try:
+        spill = DeviceSpill(str(tmp_path), device_limit=0.5, target=3 * SIZE)
+        for number in range(5):
+            spill[number] = form(usmq.full(SIZE, number, "u1", usm_type="host"))
+        places = spill.bytes_by_place()
+        assert places["host"] <= 3 * SIZE
+        assert places["disk"] >= 3 * SIZE
+        for number in range(5):
+            value = spill[number]
+            [array] = value if isinstance(value, deque) else [value.held]
+            assert (array.usm_type, array.tolist()) == ("host", [number] * SIZE)
+    finally:
+        usmq._core.set_relief(None)
 
 
 def limited(nbytes: int) -> Any:

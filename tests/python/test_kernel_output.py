@@ -53,6 +53,10 @@ WAITS = {
     "callback": "e = threading.Event()\n"
     "k(1, NUM, x).add_done_callback(lambda _: (say('called'), e.set()))\ne.wait()",
     "replay": "with usmq.capture() as g: k(1, NUM, x)\ng.replay().wait()",
+    "first queue of a replay": "q = usmq.Queue('cpu', profiling=True)\n"
+    "y = usmq.zeros(1, 'i4', queue=q)\n"
+    "with usmq.capture() as g: k(1, NUM, x); y.copy_from(x)\n"
+    "g.replay()\nx.queue.wait()",
     "host array": "k(1, NUM, np.zeros(1, 'i4'))",
     "out-of-order queue": "q = usmq.Queue('cpu', in_order=False)\n"
     "k(1, NUM, usmq.zeros(1, 'i4', queue=q)).wait()",

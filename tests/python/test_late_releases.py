@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import usmq
 from emulated import needs_system_usm
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -171,6 +172,17 @@ for _ in range(5):
 memory = usmq.zeros(1000, usm_type="shared")
 for _ in range(5): keep_versioned(usmq.from_dlpack(memory))
 """,
+    "memory and queues of dpctl": """
+import dpctl, dpctl.memory
+for queue in dpctl.SyclQueue(), dpctl.SyclQueue(property="in_order"):
+    for kind in ("Device", "Shared", "Host"):
+        memory = getattr(dpctl.memory, "MemoryUSM" + kind)(4000, queue=queue)
+        x = usmq.asarray(memory)
+        x.fill(3)
+        keep_versioned(x)
+        keep_device_array(x.__arrow_c_device_array__())
+        keep_versioned(usmq.zeros(1000, queue=queue))
+""",
     "host memory of a C library": """
 class Tensor:
     def __dlpack__(self, **_):
@@ -213,3 +225,91 @@ def test_a_release_at_the_end_of_the_process_is_safe(
     deleted = lines.count("deleted")
     if what == "host memory of a C library" and not when.startswith("atexit after"):
         assert deleted == 5, done.stderr
+
+
+# Handles and exports of every kind, and calls after the exit handler, without Python.
+PROGRAM = r"""
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <usmq.h>
+struct ArrowSchema { void *other[7]; void (*release)(void *); void *data; };
+struct ArrowDeviceArray { void *other[8]; void (*release)(void *); void *data; int64_t device[6]; };
+void keep(void (*call)(void *), void *argument);
+void release_at_exit(void);
+
+static void said(const char *call, usmq_status status) {
+  if (status) fprintf(stderr, "%s: %d\n", call, (int)status);
+}
+static void late_free(void *memory) { said("free", usmq_free(memory)); }
+static void late_queue(void *queue) { said("queue", usmq_queue_release(queue)); }
+static void late_scope(void *scope) { said("scope", usmq_queue_scope_leave(*(usmq_scope *)scope)); }
+static void late_calls(void *queue) {
+  void *found;
+  said("current", usmq_current_queue(&found));
+  said("allocate", usmq_allocate(64, USMQ_DEVICE, queue, &found));
+}
+static void need(usmq_status status) {
+  if (!status) return;
+  fprintf(stderr, "%s\n", usmq_last_error());
+  exit(3);
+}
+
+int main(int argc, char **argv) {
+  static struct ArrowSchema schemas[9];
+  static struct ArrowDeviceArray arrays[9];
+  static usmq_scope scope;
+  void *queue, *memory;
+  if (argc > 1 && !strcmp(argv[1], "before")) release_at_exit();
+  need(usmq_queue_scope_enter(NULL, &scope));
+  for (int i = 0; i < 9; ++i) {
+    need(usmq_current_queue(&queue));
+    need(usmq_allocate(100000, (usmq_kind)(i % 3), queue, &memory));
+    need(usmq_arrow_export(memory, "i", 25000, &schemas[i], &arrays[i]));
+    keep(arrays[i].release, &arrays[i]);
+    if (i == 4) keep(late_calls, queue);
+    keep(late_free, memory);
+    keep(schemas[i].release, &schemas[i]);
+    keep(late_queue, queue);
+  }
+  keep(late_scope, &scope);
+  if (argc > 1 && !strcmp(argv[1], "after")) release_at_exit();
+  return 7;
+}
+"""
+PACKAGE = Path(usmq.__file__).parent
+LIBRARY = PACKAGE / "lib" / "libusmq.so.0"
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
+@pytest.mark.parametrize("when", ["destructor", "before", "after"])
+@pytest.mark.parametrize("order", ["usmq first", "usmq last", "usmq found"])
+def test_a_c_program_releases_at_its_end(
+    tmp_path: Path, library: Path, order: str, when: str
+) -> None:
+    (tmp_path / "program.c").write_text(PROGRAM)
+    libraries = [str(LIBRARY), str(library)] if order == "usmq first" else [str(library)]
+    if order == "usmq last":
+        libraries.append(str(LIBRARY))
+    command = [*shlex.split(os.environ.get("CC", "cc")), "-D_GNU_SOURCE", "-Wl,--no-as-needed"]
+    paths = [f"-Wl,-rpath,{folder}" for folder in (LIBRARY.parent, library.parent)]
+    build = [tmp_path / "program.c", "-o", tmp_path / "program", *libraries, *paths, "-ldl"]
+    subprocess.run([*command, f"-I{PACKAGE / 'include'}", *build], check=True, timeout=60)
+    run = [tmp_path / "program", when]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 7, done.stderr
+    # The scopes of the main thread end before any exit handler: status 8. Only handlers that were
+    # registered after the first query run before usmq's own, after which the status is 18.
+    found = sorted(done.stderr.splitlines())
+    if when == "after":
+        assert found == ["current: 8", "released 38", "scope: 8"]
+    else:
+        frees = ["free: 18"] * 9
+        assert found == [
+            "allocate: 18",
+            "current: 18",
+            *frees,
+            "released 38",
+            "scope: 18",
+        ]

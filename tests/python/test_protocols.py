@@ -21,10 +21,10 @@ ORDER = [
     SUAI,
     "buffer",
     CUDA,
-    "__arrow_c_device_array__",
     "__arrow_c_device_stream__",
-    "__arrow_c_array__",
+    "__arrow_c_device_array__",
     "__arrow_c_stream__",
+    "__arrow_c_array__",
     DLPACK,
     "numbers",
 ]

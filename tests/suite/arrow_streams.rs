@@ -8,6 +8,7 @@ use crate::structs::{CPU, ONEAPI, raw_device_array, take, without_leaks};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{Array as _, RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, DataType, Field as ArrowField, Schema};
+use arrow_select::concat::concat;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -126,7 +127,7 @@ fn a_stream_without_arrays_has_a_type() -> Result<()> {
 }
 
 #[test]
-fn one_numeric_array_is_a_column_but_several_in_usm_are_not() -> Result<()> {
+fn arrays_of_numbers_are_one_column_in_memory_of_their_kind() -> Result<()> {
     without_leaks(|| {
         let numbers = array(&DataType::Int32, 9, true, &mut Random::new(2)).unwrap();
         let column = Column::from_arrow("x", &numbers, ImportOptions::default())?;
@@ -138,7 +139,9 @@ fn one_numeric_array_is_a_column_but_several_in_usm_are_not() -> Result<()> {
         let ColumnOrTable::Column(one) = streams(1)? else { panic!("numbers are not a table") };
         assert_eq!(&one.to_arrow()?, &numbers);
         assert_eq!(one.values()?.address(), column.values()?.address());
-        assert!(failure(streams(2)).contains("2 arrays"));
+        let ColumnOrTable::Column(both) = streams(2)? else { panic!("numbers are not a table") };
+        assert_eq!(&both.to_arrow()?, &concat(&[&numbers, &numbers]).unwrap());
+        assert_eq!((both.usm_kind(), both.queue()), (column.usm_kind(), column.queue()));
         Ok(())
     })
 }

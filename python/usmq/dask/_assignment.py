@@ -12,7 +12,7 @@ from distributed.worker_memory import parse_memory_limit
 import usmq
 from usmq.dask._limits import parse_limit, shared
 from usmq.dask._plugin import QueuePlugin
-from usmq.dask._selectors import SELECTOR, chosen
+from usmq.dask._selectors import SELECTOR, Visible, chosen
 from usmq.dask._spill import DeviceSpill
 
 logger = logging.getLogger("usmq.dask")
@@ -34,7 +34,7 @@ class Assignment:
 
     def __init__(
         self,
-        devices: Iterable[str | int | usmq.Device] | str | None,
+        devices: Iterable[str | int | usmq.Device] | str | usmq.Device | None,
         n_workers: int | None,
         sub_devices: int | None,
         parts: int,
@@ -90,16 +90,23 @@ def terms(devices: Any) -> Iterator[str | int]:
     TypeError
         It is not a list of them.
     """
-    if isinstance(devices, int) or not isinstance(devices, Iterable):
+    if isinstance(devices, (str, usmq.Device)):
+        devices = [devices]
+    elif isinstance(devices, (int, bytes)) or not isinstance(devices, Iterable):
+        is_number = hasattr(devices, "__index__")
         raise TypeError(
-            "devices is a list of devices such as ['gpu:0', 'gpu:1'] or [0, 1], not "
-            f"{devices!r}; the number of workers is n_workers"
+            f"devices is a list of devices such as ['gpu:0', 'gpu:1'] or [0, 1], not {devices!r}"
+            + ("; the number of workers is n_workers" if is_number else "")
         )
-    for device in [devices] if isinstance(devices, str) else devices:
-        if isinstance(device, usmq.Device) and device.filter_string:
-            yield device.filter_string
+    for device in devices:
+        if isinstance(device, usmq.Device):
+            if device.filter_string is None:
+                raise TypeError(
+                    f"devices are root devices, not {device!r}; sub_devices divides a device"
+                )
+            yield Visible(device.filter_string)
         elif isinstance(device, str):
-            yield device
+            yield from device.split(";")
         elif hasattr(device, "__index__") and not isinstance(device, bool):
             yield operator.index(device)
         else:

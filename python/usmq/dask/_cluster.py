@@ -23,8 +23,9 @@ class LocalUsmCluster(LocalCluster):
     devices : list of str, int or Device, optional
         Devices by type and number, as ``"gpu:0"``; numbers of the GPUs (without GPUs, of the CPUs),
         as 0; or values of ``ONEAPI_DEVICE_SELECTOR``, one or more devices each, as
-        ``"level_zero:0"`` or ``"opencl:*"``. By default those of this process's own selector, else
-        all GPUs, else all CPUs.
+        ``"level_zero:0"`` or ``"opencl:*"``. These count all devices of the machine. One str or
+        Device is a list of itself. By default those of this process's own selector, else all GPUs,
+        else all CPUs.
     n_workers : int, optional
         By default one per device; additional workers share the devices in turn.
     sub_devices : int, optional
@@ -62,7 +63,7 @@ class LocalUsmCluster(LocalCluster):
 
     def __init__(
         self,
-        devices: Iterable[str | int | usmq.Device] | str | None = None,
+        devices: Iterable[str | int | usmq.Device] | str | usmq.Device | None = None,
         n_workers: int | None = None,
         *,
         sub_devices: int | None = None,

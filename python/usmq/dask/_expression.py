@@ -14,7 +14,7 @@ import pyarrow.types as types
 
 import usmq
 from usmq.dask._aggregate import field
-from usmq.dask._words import check_names
+from usmq.dask._words import check_names, kernel_names
 
 # The types of C++ for the storage of Arrow's numbers and times.
 SPELLINGS = {
@@ -122,19 +122,21 @@ class Expression:
                 raise ValueError(f"{name!r} cannot name a number; another name is needed")
             if name not in words:
                 raise ValueError(f"{name!r} does not occur in the expression {text!r}")
-        for name in columns:
-            # A name before a bracket is that of a function.
-            if re.search(rf"\b{name}\b(?!\s*[\[(])", text) and name not in TYPES:
-                raise ValueError(
-                    f"{text!r} uses the column {name!r} without an index; write '{name}[i]'"
-                )
         used = {
             name: entry for name, entry in columns.items() if re.search(rf"\b{name}\s*\[", text)
         }
+        for name in columns:
+            # Other than by index, a word may be a member, a type, or a function of this name.
+            others = {*re.findall(rf"(?<![\w.]){name}\b\s*([^\[\s]|$)", text)}
+            is_function = name in kernel_names() and name not in used
+            if name not in TYPES and others - ({"("} if is_function else set()):
+                raise ValueError(
+                    f"{text!r} uses the column {name!r} without an index; write '{name}[i]'"
+                )
         if not used:
             named = ", ".join(columns) or "none"
             raise ValueError(f"{text!r} uses no column, such as 'x[i]'; columns: {named}")
-        check_names(text, {*columns, *numbers, "i", "n"}, columns if schema is None else schema)
+        check_names(text, {*used, *numbers, "i", "n"}, columns if schema is None else schema)
         found = tuple(
             (name, at, column, storage(given)) for name, (at, column, given) in used.items()
         )

@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import usmq
@@ -27,8 +28,14 @@ class Found(NamedTuple):
     name: str
 
 
+class Visible(str):
+    """A filter string that counts the devices that this process sees, not all of the machine."""
+
+
 def all_devices() -> list[Found]:
     """List all devices in a child process, without a selector. Drivers do not survive a fork.
+
+    Its warnings, as that emulated GPUs are missing, become warnings of this process.
 
     Raises
     ------
@@ -49,16 +56,19 @@ def all_devices() -> list[Found]:
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise usmq.DeviceNotFoundError(f"listing the devices of this machine failed: {last}")
+    listed = json.loads(done.stdout)
+    for text in listed["warnings"]:
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
     counts: dict[str, int] = {}
     found = []
-    for device in json.loads(done.stdout):
+    for device in listed["devices"]:
         number = counts[device["backend"]] = counts.get(device["backend"], -1) + 1
         found.append(Found(f"{device['backend']}:{number}", **device))
     return found
 
 
 def chosen(
-    wanted: Iterable[str | int] | None, environment: Mapping[str, str] = os.environ
+    wanted: Collection[str | int] | None, environment: Mapping[str, str] = os.environ
 ) -> list[str]:
     """Return one selector per worker: the requested, else this process's, else the best devices.
 
@@ -75,26 +85,34 @@ def chosen(
             "unset it and name the devices, as in devices=['level_zero:0']"
         )
     found = all_devices()
-    if wanted is None and (text := environment.get(SELECTOR)):
-        wanted = text.split(";")
-    if wanted is None:
+    of_process = (environment.get(SELECTOR) or "").split(";")
+    if wanted is None and of_process == [""]:
         selected = best(found)
     else:
-        selected = [device for term in wanted for device in matching(term, found)]
         # Two terms may name one device; it then gets one worker per term.
+        selected = [
+            device
+            for term in (of_process if wanted is None else wanted)
+            for device in matching(term, found, of_process)
+        ]
     if not selected:
-        raise nothing("any device", found)
+        raise nothing("any device" if wanted is None else "an empty list", found)
     return [device.selector for device in selected]
 
 
-def matching(term: str | int, found: list[Found]) -> list[Found]:
+def matching(term: str | int, found: list[Found], of_process: Iterable[str] = ("",)) -> list[Found]:
     """Return the devices of one term, of these forms.
 
     ``0``: a number among the devices that are used by default. ``"gpu"`` and ``"gpu:0"``: all
     devices of a type, or one. ``"opencl:0"``, ``"opencl:gpu"``, ``"opencl:gpu:0"``, ``"opencl:*"``:
     those of a backend, by their number there, type, both or all. Several numbers: ``"gpu:0,1"``.
+    `of_process` is the selector of this process, by which a `Visible` term counts.
     """
-    words = str(term).strip().split(":")
+    if isinstance(term, Visible) and [*of_process] != [""]:
+        seen = [device for part in of_process for device in matching(part, found)]
+        found = [device for device in found if device in seen]
+    # SYCL reads selectors without regard to case, too.
+    words = str(term).strip().lower().split(":")
     if isinstance(term, int) or (len(words) == 1 and words[0].replace(",", "").isdecimal()):
         return picked(term, best(found), words[0], found)
     backend = None if words[0] in TYPES else words.pop(0)

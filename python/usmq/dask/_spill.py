@@ -5,28 +5,19 @@ import pickle
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Iterator, MutableMapping
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import dask
-import numpy as np
 from dask.utils import parse_bytes
 from distributed.protocol.pickle import dumps
 from distributed.spill import SpillBuffer
 
 import usmq
+from usmq.dask._held import device_bytes
 from usmq.dask._limits import in_bytes, parse_limit
-from usmq.dask._peer_arrays import register
 
 logger = logging.getLogger("usmq.dask")
-
-
-# Types without parts, for speed.
-ATOMS = {int, float, complex, bool, str, bytes, bytearray, type(None), np.ndarray}
-# Objects that refer to things that are not theirs.
-OTHERS = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 
 class Parked:
@@ -55,53 +46,6 @@ def _parked(stream: bytes, frames: list[bytearray]) -> Parked:
     parked = Parked.__new__(Parked)
     parked.stream, parked.frames = stream, frames
     return parked
-
-
-def device_bytes(value: Any) -> int:
-    """Return the bytes of device memory in a value, also inside of containers and objects."""
-    found, seen, stack = 0, set(), [value]
-    while stack:
-        item = stack.pop()
-        kind = type(item)
-        if kind in ATOMS or id(item) in seen:
-            continue
-        seen.add(id(item))
-        if kind is usmq.Table:
-            stack += [column for batch in item.batches for column in batch.columns]
-        elif kind is usmq.Array or kind is usmq.Column:
-            found += item.nbytes if item.usm_type == "device" else 0
-        elif hasattr(kind, "__sycl_usm_array_interface__"):
-            found += interface_bytes(item)
-        elif isinstance(item, dict):
-            stack += item.values()
-        elif isinstance(item, (list, tuple, set, frozenset, deque)):
-            stack += item
-        elif not isinstance(item, OTHERS):
-            stack += parts(item)
-    return found
-
-
-def interface_bytes(item: Any) -> int:
-    """Return the bytes of device memory of an object with the array interface."""
-    register()
-    try:
-        array = (
-            item if hasattr(item, "usm_type") and hasattr(item, "nbytes") else usmq.asarray(item)
-        )
-    except Exception:  # It says that it is an array, and is none: nothing to spill.
-        return 0
-    return int(array.nbytes) if array.usm_type == "device" else 0
-
-
-def parts(item: Any) -> list[Any]:
-    """Return the values of an object's attributes."""
-    slots = [
-        getattr(item, name, None)
-        for kind in type(item).__mro__
-        for name in getattr(kind, "__slots__", ())
-        if isinstance(name, str)
-    ]
-    return [*getattr(item, "__dict__", {}).values(), *slots]
 
 
 class DeviceSpill(MutableMapping[Any, Any]):

@@ -5,7 +5,8 @@
  *
  * Implementation. A process uses one implementation of these functions, found at the first call:
  *   1. the Python package, if it is imported;
- *   2. functions of these names in the program or in a library that is linked with it;
+ *   2. functions of these names in the program or in a library that is linked with it. An application in Rust exports
+ *      those of the crate usmq if it is linked with -rdynamic;
  *   3. libusmq.so.0, loaded from the run path or LD_LIBRARY_PATH. Not in a process with Python: `import usmq` there.
  * Linking is therefore not required; a program without Python needs libusmq.so.0 on its library search path.
  *
@@ -124,7 +125,8 @@ static inline usmq_status usmq_allocate(size_t bytes, usmq_kind kind, void *queu
 static inline usmq_status usmq_use_on(void *memory, void *queue);
 
 /* Frees a block without a wait, also while commands on its queues use it. It is reused only after the commands
- * submitted to them before this call. NULL is valid. */
+ * submitted to them before this call. NULL is valid. After usmq's exit handler it returns USMQ_ERROR_EXIT, and the memory
+ * ends with the process. */
 static inline usmq_status usmq_free(void *memory);
 
 /* Copies bytes between two ranges that do not overlap, each in USM of the current queue's context or of a platform's
@@ -146,7 +148,7 @@ static inline usmq_status usmq_arrow_export(void *memory, const char *format, in
 
 /* --- lookup of the functions above; everything below is private */
 
-static __thread char usmq_missing_[512];
+static __thread char usmq_missing_[768];
 
 /* Returns the Python package's extension, if it is imported. Python loads it without RTLD_GLOBAL, so dlsym on the
  * program does not find it. */
@@ -197,9 +199,11 @@ static inline void *usmq_find_(const char *name) {
       if (!library) {
         const char *why = dlerror();
         snprintf(usmq_missing_, sizeof usmq_missing_,
-                 "libusmq.so.0 cannot be loaded: %s; `python -m usmq --lib-dir` prints its folder, which belongs on "
-                 "the run path or on LD_LIBRARY_PATH",
-                 why ? why : "");
+                 "the program exports no %s, and libusmq.so.0 cannot be loaded: %s; link an application in Rust that "
+                 "depends on the crate usmq with -rdynamic, as by println!(\"cargo:rustc-link-arg-bins=-rdynamic\") in "
+                 "its build.rs, so that C uses the same usmq; for another program put the folder that "
+                 "`python -m usmq --lib-dir` prints on the run path or on LD_LIBRARY_PATH",
+                 name, why ? why : "");
         return NULL;
       }
       symbol = dlsym(library, name);

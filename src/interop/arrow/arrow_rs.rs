@@ -6,11 +6,13 @@ use super::dictionaries::{refused, unified};
 use super::export::exported;
 use super::foreign::ForeignStruct;
 use super::import::ImportOptions;
+use super::join_limits::check_fit;
 use super::layout::Layout;
 use super::schema::Field;
 use super::soundness::Changes;
 use super::table::Table;
 use super::validate::{check, check_rows, in_batch};
+use crate::device::UsmKind;
 use crate::error::{Error, Result};
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray, make_array};
@@ -149,8 +151,13 @@ impl Table {
 
 /// Returns a host column for arrow-rs after validation, as an array of `field`.
 fn readable(field: &Field, host: &Column) -> Result<ArrayRef> {
-    host.validate_full()?;
-    read(field, host.export_host()?, true)
+    let zeroed = host.with_zeros()?;
+    read(field, zeroed.as_ref().unwrap_or(host).export_host()?)
+}
+
+fn has_null_type(field: &Field) -> bool {
+    let mut nested = field.children().iter().map(Arc::as_ref).chain(field.dictionary());
+    field.layout == Layout::Null || nested.any(has_null_type)
 }
 
 fn structs(array: &ArrayRef) -> Result<&StructArray> {
@@ -167,7 +174,7 @@ pub(super) fn joined(
     arrays: Vec<ForeignStruct<ArrowArray>>,
 ) -> Result<Vec<ForeignStruct<ArrowArray>>> {
     // The field keeps the metadata, which need not be UTF-8; arrow-rs requires UTF-8.
-    let plain = field.without_metadata();
+    let plain = Arc::new(field.without_metadata());
     check_rows(arrays.iter().map(|array| usize::try_from(array.inner.length).unwrap_or(0)))?;
     let mut parts = Vec::with_capacity(arrays.len());
     for (number, array) in arrays.into_iter().enumerate() {
@@ -176,12 +183,20 @@ pub(super) fn joined(
         let array = match exported(&array.inner) {
             // arrow-rs reads values as slices, so nothing may write to the memory, and computes lengths from offsets.
             Some(own) => readable(&plain, &own.frozen(Changes::None)?),
-            None => read(&plain, array.inner, array.about.is_valid),
+            None if has_null_type(field) => {
+                // arrow-rs refuses the buffer that polars counts for the type null.
+                let placed = ImportOptions { kind: Some(UsmKind::Host), ..ImportOptions::default() };
+                let copy = Column::import(array, placed).and_then(|copy| copy.export_host());
+                copy.and_then(|copy| read_checked(&plain, copy))
+            }
+            None if array.about.is_valid => read(&plain, array.inner),
+            None => read_checked(&plain, array.inner),
         };
         parts.push(array.map_err(|error| in_batch(error, number))?);
     }
     // arrow-rs expects valid input, and panics for some invalid input.
     let join = || {
+        check_fit(field, field.name(), &parts)?;
         let parts = unified(field, &parts)?;
         let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
         to_ffi(&concat(&parts).map_err(refused)?.to_data()).map_err(refused)
@@ -192,17 +207,35 @@ pub(super) fn joined(
     Ok(vec![theirs(field, array).known_valid()])
 }
 
-fn read(field: &Field, array: ArrowArray, is_valid: bool) -> Result<ArrayRef> {
+fn read(field: &Field, array: ArrowArray) -> Result<ArrayRef> {
+    caught(field, || Ok(make_array(data(field, array)?)))
+}
+
+/// As [`read`], for an array of another library. If its values under nulls break a rule, the result is a copy with zeros
+/// there.
+fn read_checked(field: &Arc<Field>, array: ArrowArray) -> Result<ArrayRef> {
+    let (data, checked) = caught(field, || {
+        let data = data(field, array)?;
+        let checked = data.validate_full();
+        Ok((data, checked))
+    })?;
+    let Err(why) = checked else { return caught(field, || Ok(make_array(data))) };
+    let again = caught(field, || to_ffi(&data).map_err(refused));
+    let placed = ImportOptions { kind: Some(UsmKind::Host), ..ImportOptions::default() };
+    match Column::import(theirs(field, again?.0), placed)?.with_zeros()? {
+        Some(zeroed) => read(field, zeroed.export_host()?),
+        None => Err(refused(why)),
+    }
+}
+
+fn data(field: &Field, array: ArrowArray) -> Result<ArrayData> {
     let schema = ours_schema(field.with_sound_run_ends().export()?);
-    let read = || -> Result<_> {
-        // SAFETY: the struct is from usmq, or the caller checked it as far as possible.
-        let data = unsafe { from_ffi(ours(array), &schema) }.map_err(refused)?;
-        let data = tidy(data);
-        if !is_valid {
-            data.validate_full().map_err(refused)?;
-        }
-        Ok(make_array(data))
-    };
+    // SAFETY: the struct is from usmq, or the caller checked it as far as possible.
+    unsafe { from_ffi(ours(array), &schema) }.map(tidy).map_err(refused)
+}
+
+/// Returns an error if arrow-rs panics, as for some data that is not valid.
+fn caught<T>(field: &Field, read: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
         Err(Error::interop(format!("arrow-rs could not read an array of format {:?}", field.format())))
     })

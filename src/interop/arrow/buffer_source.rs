@@ -131,7 +131,7 @@ impl HostSource {
                 Some(last) if self.queue.in_order() || sent.is_empty() => Ok(last),
                 last => {
                     sent.extend(last);
-                    self.queue.barrier(sent)
+                    self.queue.barrier_now(sent)
                 }
             }
         });

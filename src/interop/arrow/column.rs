@@ -204,9 +204,11 @@ impl Column {
             return Ok(bytes);
         }
         let Some((dtype, parts)) = values_type(self.field().format(), layout) else {
-            return Err(Error::wrong_type(format!(
-                "{self} has no values of its own; its children have them"
-            )));
+            let why = match layout {
+                Physical::Null => "all are null",
+                _ => "its children have them",
+            };
+            return Err(Error::wrong_type(format!("{self} has no values of its own; {why}")));
         };
         self.typed(1, dtype, parts, self.len())
     }

@@ -9,6 +9,7 @@ use arrow_array::{Array, ArrayRef, DictionaryArray, downcast_dictionary_array, m
 use arrow_buffer::ArrowNativeType;
 use arrow_data::ArrayData;
 use arrow_row::{RowConverter, SortField};
+use arrow_schema::ArrowError;
 use arrow_select::interleave::interleave;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -91,7 +92,14 @@ fn coded(field: &Field, path: &str, parts: &[ArrayData], values: &[ArrayData]) -
         arrays[0].clone()
     } else {
         let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-        interleave(&arrays, &places).map_err(refused)?
+        let why = |error: ArrowError| {
+            Error::interop(format!(
+                "column {path:?} is {}, and the values of its chunks' dictionaries do not fit into one: {error}; cast it \
+                 in its producer, for example to a dictionary of large_string, or import its chunks one by one",
+                field.type_name()
+            ))
+        };
+        interleave(&arrays, &places).map_err(why)?
     };
     let too_many = || {
         let (values, indices) = (field.dictionary().map(Field::type_name).unwrap_or_default(), places.len());

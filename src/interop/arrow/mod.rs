@@ -27,7 +27,10 @@ mod filter_kernels;
 mod foreign;
 mod import;
 mod join;
+#[cfg(feature = "arrow")]
+mod join_limits;
 mod layout;
+mod null_slots;
 mod parts;
 mod preview;
 mod schema;

@@ -359,8 +359,9 @@ impl<'a> Unpacking<'a> {
 
     fn column(&mut self, field: &Arc<Field>) -> Result<Column> {
         let (array, contents) = self.array(field)?;
-        contents.validate()?;
-        let described = ForeignStruct::described(field.clone(), array).known_valid();
+        let is_valid = contents.validate_valid_values()?.is_none();
+        let described = ForeignStruct::described(field.clone(), array);
+        let described = if is_valid { described.known_valid() } else { described };
         if self.owner.is_some() {
             return Column::import_in_place(described, Some(self.queue));
         }

@@ -6,8 +6,10 @@ use super::column::{Column, Data, Node};
 use super::export::exported;
 use super::foreign::{About, ForeignStruct};
 use super::layout::Layout;
+use super::null_slots::Zeroed;
 use super::validate_full::Contents;
-use crate::array::Array;
+use crate::array::{Array, DType};
+use crate::device::UsmKind;
 use crate::error::Result;
 use std::slice;
 use std::sync::Arc;
@@ -44,36 +46,69 @@ impl Column {
     /// union and dictionary indices point inside, null counts are right, fields that are not nullable have no
     /// nulls.
     ///
-    /// The result is remembered for data that no handle can write to, as imported data. Other data, as that of
-    /// [`from_parts`](Self::from_parts), is copied except for plain numbers, and checked each time. A conversion to
-    /// arrow-rs or pyarrow checks data that is not known to be valid; data from arrow-rs is.
+    /// Values under nulls may be anything. A conversion to arrow-rs or pyarrow copies buffers in which such values break a
+    /// rule, and writes zeros there.
+    ///
+    /// The result is remembered for data that no handle can write to, as imported data, and that is valid with the values
+    /// under its nulls. Other data, as that of [`from_parts`](Self::from_parts), is copied except for plain numbers, and
+    /// checked each time. A conversion to arrow-rs or pyarrow checks data that is not known to be valid; data from arrow-rs
+    /// is.
     ///
     /// # Errors
     /// [`Error::Interop`](crate::Error::Interop) with the first value that breaks a rule;
     /// [`Error::Allocation`](crate::Error::Allocation) if a copy is needed and memory is short;
     /// [`Error::Sycl`](crate::Error::Sycl) with what the work reported.
     pub fn validate_full(&self) -> Result<()> {
+        self.with_zeros().map(drop)
+    }
+
+    /// The column in host memory with zeros under nulls; `None` if it is valid without them.
+    pub(super) fn with_zeros(&self) -> Result<Option<Self>> {
         if self.is_known_valid() {
-            return Ok(());
+            return Ok(None);
         }
         let host = self.to_host()?.frozen(Changes::Numbers)?;
         host.wait_for_writes()?;
         let mut kept = Vec::new();
         host.keep_arrays(&mut kept, false)?;
-        host.contents(&mut kept.iter()).validate()?;
-        self.note_valid();
-        Ok(())
+        let zeroed = host.contents(&mut kept.iter()).validate_valid_values()?;
+        if zeroed.is_none() {
+            self.note_valid();
+        }
+        zeroed.map(|zeroed| host.with_buffers(zeroed)).transpose()
     }
 
-    /// The column, if need be with copies of buffers that could change, after [`validate_full`](Self::validate_full).
+    /// The column with other buffers, which are valid.
+    fn with_buffers(&self, zeroed: Zeroed) -> Result<Self> {
+        let buffer = |(own, bytes): (&Buffer, Option<Vec<u8>>)| {
+            let Some(bytes) = bytes else { return Ok(own.clone()) };
+            let array = Array::uninit([bytes.len()], DType::U8, UsmKind::Host, self.queue())?;
+            array.copy_from_bytes(&bytes)?;
+            Ok(Buffer::Held(array.as_readonly()))
+        };
+        let buffers = self.0.buffers.iter().zip(zeroed.buffers).map(buffer).collect::<Result<_>>()?;
+        let children = self.0.children.iter().zip(zeroed.children);
+        let children = children.map(|(child, zeroed)| child.with_buffers(zeroed)).collect::<Result<_>>()?;
+        let dictionary = self.dictionary().zip(zeroed.dictionary);
+        let dictionary = dictionary.map(|(values, zeroed)| values.with_buffers(*zeroed)).transpose()?;
+        let data = Data::frozen_if(self.is_frozen(), true);
+        Ok(Self::from_node(Node { buffers, children, dictionary, data, ..(*self.0).clone() }))
+    }
+
+    /// The column after [`validate_full`](Self::validate_full), if need be with copies of buffers that could change or need
+    /// zeros under nulls.
     pub(crate) fn settled(&self) -> Result<Self> {
         if self.is_known_valid() {
             return Ok(self.clone());
         }
         let settled = self.frozen(Changes::Numbers)?;
-        settled.validate_full()?;
-        self.note_valid();
-        Ok(settled)
+        match settled.with_zeros()? {
+            Some(zeroed) => zeroed.to(self.usm_kind(), Some(self.queue())),
+            None => {
+                self.note_valid();
+                Ok(settled)
+            }
+        }
     }
 
     fn note_valid(&self) {

@@ -220,6 +220,10 @@ impl Column {
     }
 }
 
+fn some_null(columns: &[Column]) -> Result<bool> {
+    columns.iter().try_fold(false, |found, column| Ok(found || column.null_count()? > 0))
+}
+
 /// Imports the only array of a stream that has values.
 fn only<S: Stream>(
     mut arrays: StreamReader<S>,
@@ -311,11 +315,11 @@ impl ColumnOrTable {
         Self::from_chunks(&field, chunks, placed)
     }
 
-    /// Imports all arrays of a device stream. Arrays in USM stay in place: a table keeps them as batches.
+    /// Imports all arrays of a device stream. Arrays in USM stay in place: a table keeps them as batches. Several arrays
+    /// that are not rows of a table are joined through the host, after a wait, in memory of the first one's kind.
     ///
     /// # Errors
-    /// As [`from_stream`](Self::from_stream); [`Error::Interop`] for several arrays that are not record
-    /// batches.
+    /// As [`from_stream`](Self::from_stream).
     pub fn from_device_stream(
         stream: ForeignStruct<ArrowDeviceArrayStream>,
         placed: ImportOptions<'_>,
@@ -335,7 +339,13 @@ impl ColumnOrTable {
             Column::import_device(array?, placed).map_err(|error| in_batch(error, number))
         };
         let columns = arrays.by_ref().enumerate().map(column).collect::<Result<Vec<_>>>()?;
-        Self::from_columns(field, columns, placed)
+        let [first, _, ..] = &columns[..] else { return Self::from_columns(field, columns, placed) };
+        if field.is_record() || field.is_rows() && !some_null(&columns)? {
+            return Self::from_columns(field, columns, placed);
+        }
+        let (kind, queue) = (placed.kind.or(first.usm_kind()), placed.queue.or(Some(first.queue())));
+        let chunks = columns.iter().map(|column| column.to_host()?.export_host().map(ForeignStruct::from));
+        Self::from_chunks(&field, chunks.collect::<Result<_>>()?, ImportOptions { queue, kind, ..placed })
     }
 
     fn from_chunks(

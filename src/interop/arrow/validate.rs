@@ -112,13 +112,17 @@ unsafe fn buffers<'a>(field: &Field, array: &'a ArrowArray) -> Result<&'a [usize
     let wrong = |what: &dyn Display| broken(field, what);
     let parts = field.layout.parts().len();
     let count = usize::try_from(array.n_buffers).unwrap_or(usize::MAX);
-    // Views have any number of data buffers after their parts, and one with their sizes.
-    let fits =
-        if field.layout == Layout::Views { (parts + 1..1 << 20).contains(&count) } else { count == parts };
+    let fits = match field.layout {
+        // Views have any number of data buffers after their parts, and one with their sizes.
+        Layout::Views => (parts + 1..1 << 20).contains(&count),
+        // polars counts a validity bitmap, which is null.
+        Layout::Null => count <= 1,
+        _ => count == parts,
+    };
     if !fits {
         return Err(wrong(&format_args!("it has {} buffers, not {parts}", array.n_buffers)));
     }
-    if count == 0 {
+    if count == 0 || field.layout == Layout::Null {
         return Ok(&[]);
     }
     if array.buffers.is_null() {

@@ -71,10 +71,29 @@ unsafe fn list_views<T: Copy + Into<i64>, S: BufferSource>(
     let sizes = unsafe { part::<T, S>(checked, source, 2) }?;
     let (Some(offsets), Some(sizes)) = (offsets, sizes) else { return Ok(true) };
     let most = length(checked, 0);
-    Ok(offsets.iter().zip(sizes).all(|(offset, size)| {
+    // SAFETY: as above.
+    let is_null = unsafe { nulls(checked, source) }?;
+    Ok(offsets.iter().zip(sizes).enumerate().all(|(row, (offset, size))| {
         let (offset, size): (i64, i64) = ((*offset).into(), (*size).into());
-        offset >= 0 && size >= 0 && offset.checked_add(size).is_some_and(|end| end <= most)
+        let inside = offset >= 0 && size >= 0 && offset.checked_add(size).is_some_and(|end| end <= most);
+        inside || is_null(row)
     }))
+}
+
+/// Tells which values are null. Those are undefined.
+///
+/// # Safety
+/// As [`check_contents`].
+unsafe fn nulls<'a, S: BufferSource>(
+    checked: &Checked<'_>,
+    source: &'a S,
+) -> Result<impl Fn(usize) -> bool + use<'a, S>> {
+    let offset = checked.offset;
+    // SAFETY: the caller's promise: the bitmap has a bit for each value.
+    let bitmap = unsafe { source.look::<u8>(checked.buffers[0], (offset + checked.length).div_ceil(8)) }?;
+    Ok(move |row: usize| {
+        bitmap.is_some_and(|bytes| bytes[(offset + row) / 8] >> ((offset + row) % 8) & 1 == 0)
+    })
 }
 
 /// # Safety
@@ -153,19 +172,13 @@ unsafe fn views<S: BufferSource>(checked: &Checked<'_>, source: &S) -> Result<bo
     let Some((sizes, data)) = checked.buffers[2..].split_last() else { return Ok(false) };
     // SAFETY: as above.
     let sizes = unsafe { source.look::<i64>(*sizes, data.len()) }?.unwrap_or(&[]);
-    let bytes = (checked.offset + views.len()).div_ceil(8);
-    // SAFETY: as above: the bitmap has a bit for each value.
-    let bitmap = unsafe { source.look::<u8>(checked.buffers[0], bytes) }?;
-    let is_null = |row: usize| {
-        let bit = checked.offset + row;
-        bitmap.is_some_and(|bytes| bytes[bit / 8] >> (bit % 8) & 1 == 0)
-    };
+    // SAFETY: as above.
+    let is_null = unsafe { nulls(checked, source) }?;
     Ok(views.iter().enumerate().all(|(row, [length, _, buffer, offset])| {
         let inside = || {
             let size = usize::try_from(*buffer).ok().and_then(|buffer| sizes.get(buffer));
             size.is_some_and(|size| *offset >= 0 && i64::from(*offset) + i64::from(*length) <= *size)
         };
-        // The value of a null is undefined.
         is_null(row) || (*length >= 0 && (*length <= INLINE || inside()))
     }))
 }

@@ -72,12 +72,12 @@ impl Contents<'_> {
     }
 
     /// The validity bitmap, if any.
-    fn bitmap(&self) -> Option<&[u8]> {
+    pub(super) fn bitmap(&self) -> Option<&[u8]> {
         if self.field.layout.has_validity() { self.buffers.first().copied().flatten() } else { None }
     }
 
     /// Whether bit `number` of the bitmap marks a null; missing bits do not.
-    fn is_null(&self, number: usize) -> bool {
+    pub(super) fn is_null(&self, number: usize) -> bool {
         let byte = self.bitmap().and_then(|bytes| bytes.get(number / 8));
         byte.is_some_and(|byte| byte >> (number % 8) & 1 == 0)
     }
@@ -89,7 +89,7 @@ impl Contents<'_> {
     }
 
     /// An error unless the bitmap has a bit for each value.
-    fn validate_bitmap(&self) -> Result<()> {
+    pub(super) fn validate_bitmap(&self) -> Result<()> {
         let end = self.offset.saturating_add(self.length);
         match self.bitmap() {
             Some(bytes) if bytes.len() < end.div_ceil(8) => {

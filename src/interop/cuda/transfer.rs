@@ -158,7 +158,7 @@ pub(super) fn start(
             keep: remote.keep,
         }));
         // A wait for the queue also waits for the transfer.
-        let barrier = queue.barrier(std::slice::from_ref(&event));
+        let barrier = queue.barrier_now(std::slice::from_ref(&event));
         // After an error nothing may use the memory.
         barrier.map(Some).inspect_err(|_| wait_for(&[event]))
     });

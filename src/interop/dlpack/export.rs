@@ -259,7 +259,7 @@ fn publish_first(array: &Array, order: Order<'_>) -> Result<()> {
     match order {
         Order::Queue(queue) if memory.place().is_some_and(|(own, _)| own == queue.context()) => {
             if !queue.in_order() || memory.used_off(queue)? {
-                ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier(after))?;
+                ordered(queue, &[(memory, Access::ReadWrite)], |after| queue.barrier_now(after))?;
             }
             array.shared_allocation().share_on(queue)?;
         }

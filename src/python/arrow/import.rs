@@ -17,9 +17,9 @@ use pyo3::prelude::*;
 /// Parameters
 /// ----------
 /// obj : object
-///     Anything with ``__arrow_c_device_array__``, ``__arrow_c_device_stream__``, ``__arrow_c_array__`` or
-///     ``__arrow_c_stream__`` (pyarrow, nanoarrow, polars), or a usmq.Array. usmq uses the first method that
-///     exists.
+///     Anything with ``__arrow_c_device_stream__``, ``__arrow_c_device_array__``, ``__arrow_c_stream__`` or
+///     ``__arrow_c_array__`` (pyarrow, nanoarrow, polars), or a usmq.Array. usmq calls the first of these
+///     methods that exists, and raises its error: it tries no other method.
 /// columns : sequence of str, optional
 ///     Only these columns of a table, in this order.
 /// usm_type : {"device", "shared", "host"}, optional
@@ -70,7 +70,7 @@ pub(in crate::python) fn from_arrow(
 
 /// The methods of the Arrow PyCapsule interface that return data, the preferred one first.
 pub(in crate::python) const METHODS: [&str; 4] =
-    ["__arrow_c_device_array__", "__arrow_c_device_stream__", "__arrow_c_array__", "__arrow_c_stream__"];
+    ["__arrow_c_device_stream__", "__arrow_c_device_array__", "__arrow_c_stream__", "__arrow_c_array__"];
 
 /// The names of columns, for an error.
 pub(super) const NAMES: &str = "a sequence of str, as [\"x\", \"y\"]";
@@ -112,24 +112,24 @@ pub(super) fn imported(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult
     if let Some(own) = own {
         return target.run(py, |placed| own.to(placed));
     }
-    let [device_array, device_stream, array, stream] = METHODS;
-    if obj.hasattr(device_array)? {
+    let [device_stream, device_array, stream, array] = METHODS;
+    if obj.hasattr(device_stream)? {
+        let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0(device_stream)?)?;
+        target.run(py, |placed| ColumnOrTable::from_device_stream(stream, placed))
+    } else if obj.hasattr(device_array)? {
         let array = device_pair(obj, device_array)?;
         target.run(py, |placed| {
             arrow::Column::import_device(array, placed).and_then(ColumnOrTable::from_column)
         })
-    } else if obj.hasattr(device_stream)? {
-        let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0(device_stream)?)?;
-        target.run(py, |placed| ColumnOrTable::from_device_stream(stream, placed))
-    } else if obj.hasattr(array)? {
-        let array = pair::<ArrowArray>(obj, array)?;
-        target.run(py, |placed| arrow::Column::import(array, placed).and_then(ColumnOrTable::from_column))
     } else if obj.hasattr(stream)? {
         let stream = take::<ArrowArrayStream>(&obj.call_method0(stream)?)?;
         target.run(py, |placed| ColumnOrTable::from_stream(stream, placed))
+    } else if obj.hasattr(array)? {
+        let array = pair::<ArrowArray>(obj, array)?;
+        target.run(py, |placed| arrow::Column::import(array, placed).and_then(ColumnOrTable::from_column))
     } else {
         Err(PyTypeError::new_err(format!(
-            "expected an object of the Arrow PyCapsule interface ({device_array}, {device_stream}, {array} or {stream}) \
+            "expected an object of the Arrow PyCapsule interface ({device_stream}, {device_array}, {stream} or {array}) \
              or a usmq.Array, not {}",
             obj.get_type().name()?
         )))
@@ -151,22 +151,22 @@ fn imported_in_place(obj: &Bound<'_, PyAny>, target: ImportTarget) -> PyResult<C
     let py = obj.py();
     let is_own =
         obj.is_instance_of::<Array>() || obj.is_instance_of::<Column>() || obj.is_instance_of::<Table>();
-    let [device_array, device_stream, array, stream] = METHODS;
+    let [device_stream, device_array, stream, array] = METHODS;
     if is_own || target.kind.is_some() {
         return imported(obj, target);
     }
-    let import = if obj.hasattr(device_array)? {
-        let array = device_pair(obj, device_array)?;
-        target.run(py, |placed| arrow::Column::import_device_in_place(array, placed.queue))
-    } else if obj.hasattr(device_stream)? {
+    let import = if obj.hasattr(device_stream)? {
         let stream = take::<ArrowDeviceArrayStream>(&obj.call_method0(device_stream)?)?;
         target.run(py, |placed| arrow::Column::import_device_stream_in_place(stream, placed.queue))
-    } else if obj.hasattr(array)? {
-        let array = pair::<ArrowArray>(obj, array)?;
-        target.run(py, |placed| arrow::Column::import_in_place(array, placed.queue))
-    } else {
+    } else if obj.hasattr(device_array)? {
+        let array = device_pair(obj, device_array)?;
+        target.run(py, |placed| arrow::Column::import_device_in_place(array, placed.queue))
+    } else if obj.hasattr(stream)? {
         let stream = take::<ArrowArrayStream>(&obj.call_method0(stream)?)?;
         target.run(py, |placed| arrow::Column::import_stream_in_place(stream, placed.queue))
+    } else {
+        let array = pair::<ArrowArray>(obj, array)?;
+        target.run(py, |placed| arrow::Column::import_in_place(array, placed.queue))
     };
     let column = import?;
     Ok(detach(py, || ColumnOrTable::from_column(column))?)
@@ -189,10 +189,13 @@ pub(in crate::python) fn numbers(
         ));
     };
     if !column.is_numeric() {
-        return Err(PyTypeError::new_err(format!(
-            "{column} does not hold plain numbers of a dtype; import it with from_arrow(), and pass its \
-             values() to kernels"
-        )));
+        let fix = if column.field().format() == "b" {
+            ", but bits: pass x.to_numpy(), which has a byte for each boolean, or import it with from_arrow(), whose values() \
+             are the bits"
+        } else {
+            "; import it with from_arrow(), and pass its values() to kernels"
+        };
+        return Err(PyTypeError::new_err(format!("{column} does not hold plain numbers of a dtype{fix}")));
     }
     if detach(py, || column.null_count())? > 0 {
         return Err(PyValueError::new_err(format!(

@@ -1,0 +1,232 @@
+"""Commands that nobody waits for: their number is bounded, and submissions go on at their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+GATE = """#include <usmq/kernel.h>
+USMQ_KERNEL(1) void gate(volatile int *is_open, volatile int *has_begun) {
+  *has_begun = 1;
+  while (*is_open == 0) {}
+}
+USMQ_KERNEL(1) void add(int *x) { x[global_id(0)] += 1; }
+"""
+# A queue holds 8 x 1,024 commands, and those up to the next multiple of 1,024.
+LEAST, MOST = 8 * 1024, 9 * 1024 + 2
+MORE = 11_000
+
+
+class Gate:
+    """A kernel that holds up a queue until `open`."""
+
+    def __init__(self, queue: usmq.Queue) -> None:
+        self.flags = [usmq.zeros(1, "i4", usm_type="shared", queue=queue) for _ in range(2)]
+        views = [np.asarray(flag) for flag in self.flags]
+        self.is_open, self.has_begun = views
+        usmq.Kernel.from_sycl(GATE, "gate", queue=queue)(1, *self.flags, queue=queue)
+        while not self.has_begun[0]:
+            time.sleep(0.001)
+
+    def open(self) -> None:
+        self.is_open[0] = 1
+
+
+class Submissions:
+    """A thread that submits commands and counts them."""
+
+    def __init__(self, submit: Callable[[], Any], total: int = MORE) -> None:
+        self.count = 0
+        self.submit, self.total = submit, total
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        for _ in range(self.total):
+            self.submit()
+            self.count += 1
+
+    def stopped_at(self, least: int = LEAST) -> int:
+        """Return the count once it is at least that and stays the same."""
+        before = -1
+        while self.count < least or before != self.count:
+            before = self.count
+            time.sleep(0.2)
+        return before
+
+
+@pytest.fixture(params=["in order", "out of order", "with timestamps"])
+def queue(request: pytest.FixtureRequest) -> usmq.Queue:
+    return usmq.Queue(
+        usmq.current_queue().device,
+        in_order=request.param != "out of order",
+        profiling=request.param == "with timestamps",
+    )
+
+
+@pytest.fixture
+def gate(queue: usmq.Queue) -> Iterator[Gate]:
+    gate = Gate(queue)
+    yield gate
+    gate.open()
+    queue.wait()
+
+
+def needs_two_units(queue: usmq.Queue) -> None:
+    """Skip a test that runs commands beside the gate."""
+    if queue.device.max_compute_units < 2 or os.environ.get("USMQ_EMULATE_GPUS"):
+        pytest.skip(f"the gate takes a core, and {queue.device} may have no other one")
+
+
+def fill(queue: usmq.Queue) -> tuple[Callable[[], Any], Callable[[], bool]]:
+    x = usmq.zeros(1, "i4", queue=queue)
+    return lambda: x.fill(7), lambda: x.tolist() == [7]
+
+
+def launch(queue: usmq.Queue) -> tuple[Callable[[], Any], Callable[[], bool]]:
+    x, add = usmq.zeros(1, "i4", queue=queue), usmq.Kernel.from_sycl(GATE, "add", queue=queue)
+    return lambda: add(1, x), lambda: x.tolist() == [MORE]
+
+
+def copy(queue: usmq.Queue) -> tuple[Callable[[], Any], Callable[[], bool]]:
+    x, y = usmq.ones(1, "i4", queue=queue), usmq.zeros(1, "i4", queue=queue)
+    return lambda: y.copy_from(x), lambda: y.tolist() == [1]
+
+
+def barrier(queue: usmq.Queue) -> tuple[Callable[[], Any], Callable[[], bool]]:
+    return queue.barrier, lambda: True
+
+
+@pytest.mark.parametrize("commands", [fill, launch, copy, barrier])
+def test_submissions_stop_at_a_bound_and_go_on_when_commands_end(
+    queue: usmq.Queue,
+    commands: Callable[[usmq.Queue], tuple[Callable[[], Any], Callable[[], bool]]],
+) -> None:
+    submit, is_right = commands(queue)
+    queue.wait()
+    gate = Gate(queue)
+    after = [queue.barrier()]
+    # Of an out-of-order queue, only commands after the barrier wait for the gate.
+    one = (lambda: queue.barrier(after)) if commands is barrier else submit
+    submissions = Submissions(one)
+    try:
+        assert submissions.stopped_at() <= MOST
+    finally:
+        gate.open()
+    submissions.thread.join(60)
+    assert submissions.count == MORE
+    queue.wait()
+    assert is_right()
+
+
+@pytest.mark.parametrize("queue", ["in order"], indirect=True)
+def test_another_queue_and_a_wait_are_not_delayed(
+    queue: usmq.Queue, request: pytest.FixtureRequest
+) -> None:
+    needs_two_units(queue)
+    gate = request.getfixturevalue("gate")
+    submissions = Submissions(fill(queue)[0])
+    submissions.stopped_at()
+    other = usmq.Queue(queue.device, in_order=False)
+    x = usmq.zeros(3, queue=other)
+    x.fill(1)
+    assert x.tolist() == [1] * 3
+    gate.open()
+    submissions.thread.join(60)
+    assert submissions.count == MORE
+
+
+@pytest.mark.parametrize("queue", ["in order"], indirect=True)
+def test_a_replay_counts_its_commands(queue: usmq.Queue) -> None:
+    x, add = usmq.zeros(1, "i4", queue=queue), usmq.Kernel.from_sycl(GATE, "add", queue=queue)
+    with usmq.capture() as graph:
+        for _ in range(100):
+            add(1, x)
+    queue.wait()
+    gate = Gate(queue)
+    submissions = Submissions(graph.replay, 200)
+    try:
+        assert submissions.stopped_at(LEAST // 100) <= MOST // 80
+    finally:
+        gate.open()
+    submissions.thread.join(60)
+    assert x.tolist() == [100 * 200]
+
+
+@pytest.mark.parametrize("queue", ["in order"], indirect=True)
+def test_a_capture_records_any_number_of_commands(queue: usmq.Queue, gate: Gate) -> None:
+    x = usmq.zeros(1, "i4", queue=queue)
+    with usmq.capture() as graph:
+        for _ in range(MORE):
+            x.fill(1)
+    gate.open()
+    graph.replay().wait()
+    assert x.tolist() == [1]
+
+
+class Stopped(Exception):
+    """Raised by the signal handler."""
+
+
+@pytest.mark.parametrize("queue", ["in order"], indirect=True)
+def test_a_signal_interrupts_a_submission_that_waits(queue: usmq.Queue, gate: Gate) -> None:
+    submit, count = fill(queue)[0], 0
+
+    def handler(*_: object) -> None:
+        raise Stopped
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        seen = -1
+        while seen != count or count < LEAST:
+            seen = count
+            time.sleep(0.2)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with contextlib.suppress(Stopped):
+            for _ in range(MORE):
+                submit()
+                count += 1
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert LEAST <= count <= MOST
+
+
+@pytest.mark.parametrize("queue", ["in order"], indirect=True)
+def test_a_callback_submits_without_a_wait(
+    queue: usmq.Queue, request: pytest.FixtureRequest
+) -> None:
+    needs_two_units(queue)
+    gate = request.getfixturevalue("gate")
+    submit, done = fill(queue)[0], threading.Event()
+    submissions = Submissions(submit)
+    submissions.stopped_at()
+
+    def callback(_: object) -> None:
+        submit()
+        done.set()
+
+    other = Gate(usmq.Queue(queue.device, in_order=False))
+    event = other.flags[0].queue.barrier()
+    event.add_done_callback(callback)
+    other.open()
+    assert done.wait(60)
+    assert submissions.count < MORE
+    gate.open()
+    submissions.thread.join(60)

@@ -1,0 +1,78 @@
+"""Kernels that need more local memory than a work-group has: the error has the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import usmq
+
+HEAD = "#include <usmq/kernel.h>\n"
+BODY = "part[local_id(0)] = y[global_id(0)]; barrier(); y[global_id(0)] = part[local_id(0)] + 1;"
+
+
+def limit() -> int:
+    return usmq.current_queue().device.local_mem_size
+
+
+def sycl(floats: int) -> usmq.Kernel:
+    text = f"USMQ_KERNEL(1) void k(float *y) {{ static local_array<float, {floats}> part; {BODY} }}"
+    return usmq.Kernel.from_sycl(HEAD + text, "k")
+
+
+def opencl(floats: int) -> usmq.Kernel:
+    text = f"""kernel void k(global float *y) {{
+      local float part[{floats}]; size_t i = get_local_id(0);
+      part[i] = y[get_global_id(0)]; barrier(CLK_LOCAL_MEM_FENCE);
+      y[get_global_id(0)] = part[i] + 1;
+    }}"""
+    return usmq.Kernel.from_opencl(text, "k")
+
+
+MAKERS = [sycl, opencl]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_local_memory_up_to_the_limit_is_usable(make: Callable[[int], usmq.Kernel]) -> None:
+    kernel, x = make(limit() // 4), usmq.zeros(64, "f4")
+    kernel(64, x, local_size=8).wait()
+    assert x.tolist() == [1] * 64
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("more", [1, 10**6])
+def test_more_local_memory_in_a_source_names_both_numbers(
+    make: Callable[[int], usmq.Kernel], more: int
+) -> None:
+    floats = limit() // 4 + more
+    kernel, x = make(floats), usmq.zeros(64, "f4")
+    for options in ({}, {"local_size": 8}):
+        with pytest.raises(usmq.LaunchError) as refused:
+            kernel(64, x, **options)
+        text = str(refused.value)
+        assert (
+            f"{floats * 4} bytes of local memory in its source are more than the {limit()}" in text
+        )
+        assert "declare smaller arrays" in text
+    with usmq.capture(), pytest.raises(usmq.LaunchError, match="in its source"):
+        kernel(64, x)
+    assert x.tolist() == [0] * 64
+
+
+def test_local_memory_of_the_source_and_of_arguments_add_up() -> None:
+    text = f"""USMQ_KERNEL(1) void k(float *y, local_memory<float> more) {{
+      static local_array<float, {limit() // 8}> part; {BODY} more[local_id(0)] = y[global_id(0)];
+    }}"""
+    kernel, x = usmq.Kernel.from_sycl(HEAD + text, "k"), usmq.zeros(8, "f4")
+    kernel(8, x, usmq.local(limit() // 2), local_size=8).wait()
+    assert x.tolist() == [1] * 8
+    with pytest.raises(
+        usmq.LaunchError, match=rf"{limit() // 2} bytes .* in its source and {limit()} in arguments"
+    ):
+        kernel(8, x, usmq.local(limit()), local_size=8)
+
+
+def test_a_kernel_from_the_cache_knows_its_local_memory() -> None:
+    for _ in range(2):
+        with pytest.raises(usmq.LaunchError, match="in its source"):
+            sycl(limit())(64, usmq.zeros(64, "f4"))
