@@ -10,7 +10,7 @@ RUST := $(shell sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
 # Ours, its derive macro, and the three that depend on it from outside.
 MANIFESTS := Cargo.toml derive/Cargo.toml tests/downstream/Cargo.toml tests/fuzz/Cargo.toml tests/stub/Cargo.toml
 CPP = $(wildcard build/*.cc cpp/*.h cpp/*.cc layers/*.h layers/*.cc layers/*/*.h layers/*/*.cc python/usmq/kernels/*.cpp python/usmq/pyarrow/*.cc python/usmq/include/*.h* python/usmq/include/usmq/*.h benches/*.cc tests/python/*.cpp \
-	tests/upstream/*.h tests/upstream/*.cpp tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp examples/nanobind/*.cpp examples/packages/*/src/*/*.cpp tests/cuda/*.c)
+	tests/level_zero/driver/*.h tests/level_zero/driver/*.cc tests/upstream/*.h tests/upstream/*.cpp tests/cpp/*.c tests/cpp/*.cc examples/*.c examples/*.cpp examples/cmake/*.cpp examples/nanobind/*.cpp examples/packages/*/src/*/*.cpp tests/cuda/*.c)
 # Two OpenCL CPU runtimes: cpu:0 and cpu:1 are then two root devices.
 TWO_DEVICES = OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so:$(CURDIR)/.venv-ocl2/lib/libintelocl.so"
 # The files share out among two processes; the tests of a file run in order.

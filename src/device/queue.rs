@@ -8,6 +8,7 @@ use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::checks::InDestructor;
+use crate::runtime::exit::help_to_the_end;
 use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, not_forked, retry};
 use crate::trace::{DeviceHandle, QueueHandle, TracedQueue};
 use cxx::UniquePtr;
@@ -384,10 +385,21 @@ static OURS: Lazy<ForkMutex<Vec<Weak<RawQueue>>>> = Lazy::new(ForkMutex::default
 /// more.
 fn finish_work() {
     let ours = OURS.lock().map(|ours| ours.clone()).unwrap_or_default();
-    for queue in ours.iter().filter_map(Weak::upgrade) {
-        if queue.is_exposed() {
-            queue.add_barrier();
-        }
+    let ours: Vec<_> = ours.iter().filter_map(Weak::upgrade).collect();
+    // On another thread: the thread-local objects of the exiting one are destroyed, and the adapter v2 of Level Zero keeps
+    // its wait lists in one. If the system starts no thread, usmq does not wait for work of other libraries here.
+    if ours.iter().any(|queue| queue.is_exposed()) {
+        let exposed = ours.clone();
+        let add = move || {
+            help_to_the_end();
+            exposed.iter().filter(|queue| queue.is_exposed()).for_each(|queue| queue.add_barrier());
+        };
+        let _ = std::thread::Builder::new()
+            .name("usmq-exit".to_owned())
+            .spawn(add)
+            .map(std::thread::JoinHandle::join);
+    }
+    for queue in ours {
         let begun = Instant::now();
         let pause =
             |waited: Duration| (waited / 32).clamp(Duration::from_micros(20), Duration::from_millis(10));

@@ -73,7 +73,7 @@ fn steps() -> Result<()> {
         later("a consumer requests arrays", move || {
             recorder.request(2);
             let calls = recorder.calls();
-            let [.., Call::Error(_, text), Call::Release] = &calls[..] else { panic!("{calls:?}") };
+            let [.., Call::Error(_, text), Call::Release] = &calls[..] else { unreachable!("{calls:?}") };
             assert!(text.contains("this process is exiting"), "{text}");
             drop(stream.wait());
         });
@@ -96,12 +96,12 @@ fn steps() -> Result<()> {
     assert_eq!((source.schema()?, source.values(&[1, 2])), (0, 0));
     later("a consumer polls, and a producer fails", move || {
         let next = poll(&mut stream);
-        let Poll::Ready(Some(Err(error))) = next else { panic!("{next:?}") };
+        let Poll::Ready(Some(Err(error))) = next else { unreachable!("{next:?}") };
         assert!(error.to_string().contains("this process is exiting"), "{error}");
         source.error(libc::EIO, Some(c"the disk is gone"));
         source.release();
         let next = poll(&mut stream);
-        let Poll::Ready(Some(Err(error))) = next else { panic!("{next:?}") };
+        let Poll::Ready(Some(Err(error))) = next else { unreachable!("{next:?}") };
         assert!(error.to_string().contains("the disk is gone"), "{error}");
     });
     let (stream, handler) = AsyncStreamReader::new(2);

@@ -106,6 +106,12 @@ def run_process(cases: list[Case], seconds: float, limit: float, folder: Path) -
             done = json.loads(line)
             outcome.rounds[done["case"]] = done["rounds"]
         errors = err.read_text(errors="replace")
+        if cases[0]["order"] == "peer asks first":
+            # usmq says that its layer is off, as the loader has read its list before.
+            lines = errors.splitlines(keepends=True)
+            errors = "".join(
+                line for line in lines if not line.startswith("usmq: waits of several")
+            )
         if status == 0 and not errors and len(outcome.rounds) == len(cases):
             return outcome
         # A case that ends by exiting the process has finished its rounds before.

@@ -6,7 +6,7 @@
     python [FILE …] the Python tests but those of left_out.txt, or these files
     rust [FILTER …] the Rust suites
     programs        random programs
-    quick           the checks and the tests of quick.txt, as in CI
+    quick           the checks and the tests of quick.txt, as in the workflow `test`
     shell COMMAND … any command
     clean           removes the root
 
@@ -27,6 +27,7 @@ from pathlib import Path
 
 import products
 import root
+import runtimes
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
@@ -114,8 +115,11 @@ def names(file: str) -> list[str]:
 class Run:
     """One configuration: its environment and the file of its reports."""
 
-    def __init__(self, options: argparse.Namespace, product: str, adapter: str) -> None:
-        self.name = f"{adapter} {product}"
+    def __init__(self, options: argparse.Namespace, product: str, adapter: str, venv: Path) -> None:
+        self.name = f"{adapter} {product} {options.runtime}"
+        self.venv = venv
+        self.python = str(venv / "bin" / "python")
+        self.pytest = [self.python, "-m", "pytest", "-o", "faulthandler_timeout=300"]
         self.timeout = options.timeout
         self.reports = Path(tempfile.mkstemp(prefix="usmq-level-zero-", suffix=".reports")[1])
         switches = {name: getattr(options, name.lower()) for name in SWITCHES}
@@ -125,7 +129,7 @@ class Run:
             product,
             adapter,
             LIBRARY,
-            VENV / "lib" / "libintelocl.so",
+            venv / "lib" / "libintelocl.so",
             devices=options.devices,
             tiles=options.tiles,
             switches={name: value for name, value in switches.items() if value is not None}
@@ -133,17 +137,17 @@ class Run:
         )
         self.env |= {
             "HOME": "/root",
-            "PATH": f"{VENV}/bin:{Path.home()}/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": f"{venv}/bin:{Path.home()}/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",
             "USMQ_CHECKS": "1",
             # One driver for OpenCL CPU devices beside the GPUs.
-            "OCL_ICD_FILENAMES": str(VENV / "lib" / "libintelocl.so"),
+            "OCL_ICD_FILENAMES": str(venv / "lib" / "libintelocl.so"),
         }
 
     def __call__(self, what: str, command: list[str], env: dict[str, str] | None = None) -> bool:
         """Run a command in the root; return whether it passed without a report."""
         print(f"==> level-zero {self.name}: {what}", flush=True)
-        places = [CHECKOUT, Path("/tmp"), *root.python_places()]
+        places = [CHECKOUT, self.venv, Path("/tmp"), *root.python_places()]
         places += [
             place for name in (".cargo", ".rustup") if (place := Path.home() / name).is_dir()
         ]
@@ -170,15 +174,11 @@ class Run:
         return passed
 
 
-PYTHON = str(VENV / "bin" / "python")
-PYTEST = [PYTHON, "-m", "pytest", "-o", "faulthandler_timeout=300"]
-
-
 def part(run: Run, name: str, arguments: list[str]) -> bool:
     """Run one part in one configuration."""
     if name == "python":
         left_out = [f"--ignore=tests/python/{test}.py" for test in names("left_out.txt")]
-        command = PYTEST + (
+        command = run.pytest + (
             arguments
             or [
                 "-n",
@@ -192,11 +192,12 @@ def part(run: Run, name: str, arguments: list[str]) -> bool:
         )
         return run("Python tests", command)
     if name == "checks":
-        return run("checks of the driver in front", [PYTHON, "tests/level_zero/checks.py"])
+        return run("checks of the driver in front", [run.python, "tests/level_zero/checks.py"])
     if name == "quick":
         checked = part(run, "checks", [])
         return (
-            run("the selected tests", [*PYTEST, "-q", *names("quick.txt"), *arguments]) and checked
+            run("the selected tests", [*run.pytest, "-q", *names("quick.txt"), *arguments])
+            and checked
         )
     if name == "rust":
         build_tests = ["cargo", "test", "--features", "arrow", "--no-run"]
@@ -204,7 +205,9 @@ def part(run: Run, name: str, arguments: list[str]) -> bool:
         command = ["cargo", "test", "--offline", "--features", "arrow", *(arguments or [])]
         return run("Rust tests", command, {"RUST_TEST_THREADS": "1"})
     if name == "programs":
-        return run("random programs", [PYTHON, "tests/programs.py", "--target", "gpu", *arguments])
+        return run(
+            "random programs", [run.python, "tests/programs.py", "--target", "gpu", *arguments]
+        )
     return run(" ".join(arguments), arguments)
 
 
@@ -224,6 +227,7 @@ def main() -> int:
         "--product", choices=list(products.PRODUCTS), help="default: pvc on v1, bmg on v2"
     )
     parser.add_argument("--adapter", choices=list(products.ADAPTERS), help="default: both")
+    parser.add_argument("--runtime", choices=list(runtimes.RUNTIMES), default="2026.1")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--tiles", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=3600, help="seconds of a part")
@@ -239,10 +243,11 @@ def main() -> int:
         return 0
     root.make()
     build()
+    venv = runtimes.environment(options.runtime)
     passed = True
     for adapter, product in (("v1", "pvc"), ("v2", "bmg")):
         if options.adapter in (None, adapter):
-            run = Run(options, options.product or product, adapter)
+            run = Run(options, options.product or product, adapter, venv)
             for name in (
                 [options.part] if options.part else ["checks", "python", "rust", "programs"]
             ):

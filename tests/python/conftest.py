@@ -58,7 +58,7 @@ def queue() -> usmq.Queue:
 
 @pytest.fixture(scope="session")
 def two_devices() -> tuple[usmq.Device, usmq.Device]:
-    """Return two root devices of the default one's kind: GPUs of one context, or the CPUs of two platforms."""
+    """Return two root devices of the default one's kind: GPUs, or the CPUs of two platforms."""
     default = usmq.current_queue().device
     kind = f"{default.backend}:{default.device_type}"
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import usmq
 DTYPES = ["?", "i1", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
 
 
+@functools.cache
 def other_queue() -> usmq.Queue:
     """Return a queue in another context than the default one."""
     device = usmq.Device()

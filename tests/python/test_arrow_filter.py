@@ -106,7 +106,8 @@ def test_masks_of_kernels_in_flight_are_read_in_order() -> None:
 def test_wrong_masks_are_refused() -> None:
     column = usmq.from_arrow(pa.array([1, 2, 3]))
     table = usmq.Table({"x": column})
-    elsewhere = usmq.Queue(usmq.Device().sub_devices(1)[0])
+    device = usmq.Device()
+    elsewhere = usmq.Queue(device, context=usmq.Context([device]))
     for filtered_object in (column, table):
         with pytest.raises(TypeError, match="must be a column of bool, not column"):
             filtered_object.filter(usmq.ones(3, "u1"))

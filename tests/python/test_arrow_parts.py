@@ -12,7 +12,8 @@ import usmq
 
 def other_queue() -> usmq.Queue:
     """Return a queue in another context than the default one."""
-    return usmq.Queue(usmq.Device().sub_devices(1)[0])
+    device = usmq.Device()
+    return usmq.Queue(device, context=usmq.Context([device]))
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 64, 1000])

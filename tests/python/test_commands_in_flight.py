@@ -1,4 +1,4 @@
-"""Commands that nobody waits for: their number is bounded, and submissions go on at their end."""
+"""A queue holds a bounded number of commands; further submissions wait until earlier ones end."""
 
 from __future__ import annotations
 

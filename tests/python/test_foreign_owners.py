@@ -103,7 +103,8 @@ class Slow(ForeignArray):
         time.sleep(5)
         ended.set()
 
-sub = usmq.Queue(usmq.devices()[0].sub_devices(1)[0])
+device = usmq.devices()[0]
+sub = usmq.Queue(device, context=usmq.Context([device]))
 y = usmq.zeros(2, "u4")
 usmq.collocate(y, queue=sub).wait()
 read_late(1, y, usmq.zeros(1, "u4"), 1).wait()

@@ -44,7 +44,7 @@ def used():
     return found
 
 x = usmq.zeros(2, "u4")
-sub = usmq.Queue(x.device.sub_devices(1)[0])
+sub = usmq.Queue(x.device, context=usmq.Context([x.device]))
 usmq.collocate(x, queue=sub).wait()
 running = spin(1, x, steps(6))
 exec(sys.argv[1])

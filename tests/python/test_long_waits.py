@@ -32,7 +32,7 @@ name = sys.argv[1]
 # Not a string: after an interrupted `eval` of a string Python exits with the status of SIGINT.
 call = compile(sys.argv[2], "call", "eval")
 x = usmq.zeros(40, "u4")
-sub = usmq.Queue(x.device.sub_devices(1)[0])
+sub = usmq.Queue(x.device, context=usmq.Context([x.device]))
 usmq.collocate(x, queue=sub).wait()
 other = usmq.Queue(x.device, profiling=True)
 exported, seven = dpnp.asarray(x), dpnp.asarray(usmq.full(40, 7, "u4"))

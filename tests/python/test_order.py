@@ -158,7 +158,7 @@ def test_random_work_on_random_queues_matches_program_order(
 
 # These run in a separate process, to detect a hang or a crash in a driver thread.
 SECOND = {
-    "sub_device": "usmq.Queue(queue.device.sub_devices(1)[0])",
+    "own_context": "usmq.Queue(queue.device, context=usmq.Context([queue.device]))",
     "two_devices": "usmq.Queue(next(d for d in usmq.devices() if d != queue.device))",
 }
 
@@ -167,7 +167,8 @@ SECOND = {
 def test_work_alternating_between_two_contexts_is_exact(
     request: pytest.FixtureRequest, run_python: Run, source: str, advanced: Oracle, second: str
 ) -> None:
-    request.getfixturevalue(second)
+    if second != "own_context":
+        request.getfixturevalue(second)
     code = f"""
 import usmq
 advance = usmq.Kernel.from_sycl({source!r}, "advance")

@@ -318,9 +318,12 @@ def test_a_wrong_call_is_a_type_error(call: Callable[[usmq.Array], object]) -> N
 def test_copies_between_sub_devices_never_hang(
     sub_device: usmq.Device, run_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    code = """
+    parent = sub_device.parent
+    assert parent is not None
+    how = 1 if "partition_equally" in parent.partition_properties else "numa"
+    code = f"""
 import usmq
-first, second = (usmq.Queue(d) for d in usmq.current_queue().device.sub_devices(1)[:2])
+first, second = (usmq.Queue(d) for d in usmq.current_queue().device.sub_devices({how!r})[:2])
 x = usmq.arange(0, 100_000, 1, dtype="i4", queue=first)
 for _ in range(100):
     y = usmq.collocate(x, queue=second)

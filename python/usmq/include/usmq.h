@@ -125,8 +125,8 @@ static inline usmq_status usmq_allocate(size_t bytes, usmq_kind kind, void *queu
 static inline usmq_status usmq_use_on(void *memory, void *queue);
 
 /* Frees a block without a wait, also while commands on its queues use it. It is reused only after the commands
- * submitted to them before this call. NULL is valid. After usmq's exit handler it returns USMQ_ERROR_EXIT, and the memory
- * ends with the process. */
+ * submitted to them before this call. NULL is valid. After usmq's exit handler it returns USMQ_ERROR_EXIT, and the
+ * memory ends with the process. */
 static inline usmq_status usmq_free(void *memory);
 
 /* Copies bytes between two ranges that do not overlap, each in USM of the current queue's context or of a platform's

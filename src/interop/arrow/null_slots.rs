@@ -1,4 +1,4 @@
-//! Zeros for values under nulls. The format leaves such values open, but readers as arrow-rs check them with the rest.
+//! Zeros for values under nulls. The format allows any value there, but readers such as arrow-rs check them with the rest.
 //! Pure, over host bytes.
 
 use super::layout::Layout;

@@ -23,8 +23,6 @@ namespace {
 // A command in the random order is one of the first this many that may run.
 constexpr size_t CHOICE = 8;
 
-bool stopping = false;
-
 struct Entry {
   Command command;
   std::shared_ptr<Run> run;
@@ -77,7 +75,7 @@ public:
 private:
   // The entry to carry out next, or `entries.size()`. The caller holds `state`.
   size_t choose() const {
-    if (entries.empty() || stopping || lost()) {
+    if (entries.empty() || lost()) {
       return entries.size();
     }
     if (!switches().random_order) {
@@ -219,19 +217,6 @@ ze_result_t wait_for_device(ze_device_handle_t device, uint64_t timeout) {
 }
 
 void wait_for_all() { wait_for_device(nullptr, UINT64_MAX); }
-
-void stop_engines() {
-  std::unique_lock<std::mutex> lock(state);
-  stopping = true;
-  wait_until(lock, 5'000'000'000, [] {
-    for (const auto &[place, engine] : engines) {
-      if (engine->busy) {
-        return false;
-      }
-    }
-    return true;
-  });
-}
 
 uint64_t now() { return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }
 

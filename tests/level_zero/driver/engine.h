@@ -78,9 +78,6 @@ ze_result_t wait_for(Engine *engine, uint64_t timeout);
 ze_result_t wait_for_device(ze_device_handle_t device, uint64_t timeout);
 void wait_for_all();
 
-// Stops the engines between two commands. For the end of the process.
-void stop_engines();
-
 uint64_t now();
 
 } // namespace front

@@ -260,7 +260,7 @@ ze_result_t zeCommandListUpdateMutableCommandsExp(ze_command_list_handle_t list,
     const auto launch = [&](uint64_t id) -> Launch & {
       const auto found = changeable[list].find(id + 1);
       if (found == changeable[list].end()) {
-        refuse("a change of a command that is no kernel");
+        refuse("a change of a command other than a kernel");
       }
       return *found->second;
     };

@@ -103,7 +103,7 @@ char *resolve(const void *address, size_t size, ze_device_handle_t device, const
   }
   if (memory == nullptr) {
     if (number(address) >= UPPER_HALF) {
-      report("an address that is nobody's: " + command + " uses " + hexadecimal(address));
+      report("an address outside of all memory: " + command + " uses " + hexadecimal(address));
       refuse(command + " at " + hexadecimal(address));
     }
     return static_cast<char *>(const_cast<void *>(address));

@@ -29,7 +29,7 @@ using Memory = std::shared_ptr<Allocation>;
 Memory find_memory(const void *address);
 
 // Where the host reads `size` bytes at `address` for a command of `device`. Reports freed memory, overruns, and
-// another device's memory; refuses addresses that are nobody's.
+// another device's memory; refuses addresses outside of all memory.
 char *resolve(const void *address, size_t size, ze_device_handle_t device, const std::string &command);
 
 // The address, or where the host reads it if it lies in device memory. For pointers inside of arguments.

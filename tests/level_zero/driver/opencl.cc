@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 #include <unistd.h>
 
 namespace front {
@@ -41,6 +42,8 @@ struct Runtime {
 #define CL(name) (runtime().symbol<decltype(&::name)>(#name))
 
 pid_t owner;
+auto &open_lock = *new std::shared_mutex;
+bool is_open = true; // until the process ends
 
 const Runtime &runtime() {
   static const Runtime one = [] {
@@ -63,11 +66,15 @@ const Runtime &runtime() {
         result.symbol<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
     result.set_pointer = reinterpret_cast<SetPointer>(extension(platform, "clSetKernelArgMemPointerINTEL"));
     result.get_variable = reinterpret_cast<GetVariable>(extension(platform, "clGetDeviceGlobalVariablePointerINTEL"));
-    // The runtime's own handlers run after this one.
+    // The runtime's own handlers run after this one. Others that submit work, as usmq's, may run later, too: their
+    // barriers and copies are carried out, kernels are not.
     owner = getpid();
     std::atexit([] {
       if (getpid() == owner) {
-        stop_engines();
+        constexpr uint64_t LONGEST = 2'000'000'000;
+        wait_for_device(nullptr, LONGEST);
+        const std::unique_lock<std::shared_mutex> lock(open_lock);
+        is_open = false;
       }
     });
     return result;
@@ -246,6 +253,10 @@ void *variable_of(Program &program, const std::string &name) { return program.va
 
 void run_kernel(Program &program, const std::string &kernel, const std::vector<Argument> &arguments,
                 const size_t offset[3], const size_t global[3], const size_t local[3]) {
+  const std::shared_lock<std::shared_mutex> lock(open_lock);
+  if (!is_open) {
+    return;
+  }
   program.run(kernel, arguments, offset, global, local);
 }
 

@@ -110,28 +110,30 @@ TABLE(zeGetCommandListProcAddrTable, ze_command_list_dditable_t,
                                           zeCommandListAppendLaunchKernelWithParameters)
                                       REPLACE(pfnAppendLaunchKernelWithArguments,
                                               zeCommandListAppendLaunchKernelWithArguments)
-                                          REFUSE(pfnAppendLaunchKernelIndirect, "zeCommandListAppendLaunchKernelIndirec"
-                                                                                "t") REFUSE(
-                                              pfnAppendLaunchMultipleKernelsIndirect,
-                                              "zeCommandListAppendLaunchMultipleKernelsIndirect")
+                                          REFUSE(pfnAppendLaunchKernelIndirect,
+                                                 "zeCommandListAppendLaunchKernelIndirec"
+                                                 "t") REFUSE(pfnAppendLaunchMultipleKernelsIndirect,
+                                                             "zeCommandListAppendLaunchMultipleKernelsIndirect")
                                               REFUSE(pfnAppendImageCopy, "zeCommandListAppendImageCopy") REFUSE(
                                                   pfnAppendImageCopyRegion, "zeCommandListAppendImageCopyRegion")
-                                                  REFUSE(pfnAppendImageCopyToMemory, "zeCommandListAppendImageCopyToMem"
-                                                                                     "ory") REFUSE(
-                                                      pfnAppendImageCopyFromMemory,
-                                                      "zeCommandListAppendImageCopyFromMemory")
-                                                      REFUSE(pfnAppendImageCopyToMemoryExt, "zeCommandListAppendImageCo"
-                                                                                            "pyToMemoryExt") REFUSE(
-                                                          pfnAppendImageCopyFromMemoryExt,
-                                                          "zeCommandListAppendImageCopyFromMemoryExt")
+                                                  REFUSE(pfnAppendImageCopyToMemory,
+                                                         "zeCommandListAppendImageCopyToMem"
+                                                         "ory") REFUSE(pfnAppendImageCopyFromMemory,
+                                                                       "zeCommandListAppendImageCopyFromMemory")
+                                                      REFUSE(pfnAppendImageCopyToMemoryExt,
+                                                             "zeCommandListAppendImageCo"
+                                                             "pyToMemoryExt") REFUSE(pfnAppendImageCopyFromMemoryExt,
+                                                                                     "zeCommandListAppendImageCopyFromM"
+                                                                                     "emoryExt")
                                                           REFUSE(pfnAppendSignalExternalSemaphoreExt,
                                                                  "zeCommandListAppendSignalExternalSemaphoreExt")
-                                                              REFUSE(pfnAppendWaitExternalSemaphoreExt, "zeCommandListA"
-                                                                                                        "ppendWaitExter"
-                                                                                                        "nalSemaphoreEx"
-                                                                                                        "t") REFUSE(
-                                                                  pfnAppendMemoryCopyWithParameters,
-                                                                  "zeCommandListAppendMemoryCopyWithParameters")
+                                                              REFUSE(pfnAppendWaitExternalSemaphoreExt,
+                                                                     "zeCommandListA"
+                                                                     "ppendWaitExter"
+                                                                     "nalSemaphoreEx"
+                                                                     "t") REFUSE(pfnAppendMemoryCopyWithParameters,
+                                                                                 "zeCommandListAppendMemoryCopyWithPara"
+                                                                                 "meters")
                                                                   REFUSE(pfnAppendMemoryFillWithParameters,
                                                                          "zeCommandListAppendMemoryFillWithParameters")
                                                                       REFUSE(
