@@ -9,7 +9,7 @@ use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::checks::InDestructor;
 use crate::runtime::exit::help_to_the_end;
-use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, not_forked, retry};
+use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, not_forked, retry, without_python_lock};
 use crate::trace::{DeviceHandle, QueueHandle, TracedQueue};
 use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
@@ -143,7 +143,7 @@ impl Queue {
         let raw = self.raw()?;
         if self.expose() {
             // libsycl answers from the last command that it knows whether the queue is empty.
-            self.barrier_unrecorded()?;
+            without_python_lock(|| self.barrier_unrecorded())?;
         }
         let address = ffi::queue_copy_to_heap(raw).during("copying a queue")?;
         NonNull::new(address as *mut c_void).ok_or_else(|| Error::interop("the SYCL runtime gave no object"))
