@@ -249,19 +249,19 @@ impl InFlight {
         many
     }
 
-    /// Whether so many commands may be in flight that a submission has to wait; [`has_room`](Self::has_room) knows.
+    /// Whether so many commands may be in flight that a submission has to wait; [`milestone`](Self::milestone) knows.
     pub(super) fn is_full(&self) -> bool {
         self.milestones.load(Ordering::Relaxed) > MOST
     }
 
-    /// Whether few enough commands are in flight for the next submission.
-    pub(super) fn has_room(&self) -> bool {
+    /// A command to wait for before the next submission; `None` if few enough are in flight.
+    pub(super) fn milestone(&self) -> Option<Arc<Command>> {
         let all = self.list.lock().milestones.clone();
         let over: Vec<_> = all.iter().filter(|command| !is_in_flight(command.status())).collect();
         let mut list = self.list.lock();
         list.milestones.retain(|command| !over.iter().any(|over| Arc::ptr_eq(over, command)));
         self.milestones.store(list.milestones.len(), Ordering::Relaxed);
-        list.milestones.len() <= MOST
+        list.milestones.first().filter(|_| list.milestones.len() > MOST).cloned()
     }
 
     /// The commands added so far, except those known to be complete.

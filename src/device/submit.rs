@@ -12,6 +12,7 @@ use crate::runtime::{CountedWait, checks, exit, not_forked, retry};
 use crate::trace::{Kind, Label, recorder};
 use cxx::UniquePtr;
 use smallvec::SmallVec;
+use std::cell::Cell;
 
 pub(crate) use super::kernel_args::{KernelArg, KernelArgs};
 pub(crate) use crate::ffi::Extents;
@@ -69,14 +70,20 @@ impl Queue {
 
     #[cold]
     fn wait_for_room(&self) -> Result<()> {
-        if self.in_flight().has_room() {
-            return Ok(());
-        }
+        let Some(first) = self.in_flight().milestone() else { return Ok(()) };
+        let first = Event::in_flight(first, self);
         let begun = recorder::begin();
         checks::waits(|| false);
         self.flush();
-        // No thread waits inside the driver, as for an event: the one for CPUs would run fewer commands of other queues.
-        let waited = interrupt::poll_until(|| self.in_flight().has_room(), || ());
+        let assisted = Cell::new(false);
+        let waited = interrupt::poll_until(
+            || self.in_flight().milestone().is_none(),
+            || {
+                if !assisted.get() && !self.is_exposed() {
+                    assisted.set(first.assist());
+                }
+            },
+        );
         recorder::waited(begun, self, None);
         waited.map(drop)
     }

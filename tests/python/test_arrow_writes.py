@@ -31,6 +31,7 @@ def write(how: str, array: usmq.Array, values: list[int]) -> None:
     elif how == "dpnp":
         theirs = dpnp.from_dlpack(array)
         theirs[:] = dpnp.asarray(values, dtype="i4", sycl_queue=theirs.sycl_queue)
+        theirs.sycl_queue.wait()  # usmq does not know this queue
     else:
         kernel = usmq.Kernel.from_opencl(
             "kernel void put(global int *x, global const int *y) "
