@@ -16,7 +16,7 @@ use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
 use std::path::Path;
 use wheels::WHEELS;
 
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 11] = [
     "device",
     "context",
     "queue",
@@ -25,9 +25,6 @@ const SOURCES: [&str; 14] = [
     "usm",
     "pool",
     "kernel",
-    "driver_queue",
-    "large_copy",
-    "bound_launch",
     "graph",
     "opencl",
     "emulation",

@@ -1,12 +1,9 @@
 // The plain C++ side of `make bench`: the same rows as rust.rs on the same libsycl, written by hand. Answers "row
 // side count" on stdin with nanoseconds per operation; see run.py. The argument is the kernel's file.
-#define CL_TARGET_OPENCL_VERSION 300
-#include <CL/cl.h>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <dlfcn.h>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -17,7 +14,6 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
-#include <sycl/backend/opencl.hpp>
 #include <sycl/sycl.hpp>
 #include <thread>
 #include <utility>
@@ -47,78 +43,6 @@ sycl::kernel_bundle<sycl::bundle_state::executable> build(const sycl::queue &que
   auto text = exp::create_kernel_bundle_from_source(queue.get_context(), exp::source_language::sycl, source);
   return exp::build(text, {queue.get_device()});
 }
-
-// A function of the OpenCL loader that libsycl has opened.
-template <typename Function> Function opencl(const char *name) {
-  static void *loader = dlopen("libOpenCL.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  auto *found = loader == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(loader, name));
-  if (found == nullptr) {
-    throw std::runtime_error(std::string("no ") + name);
-  }
-  return found;
-}
-
-// An extension of the driver.
-template <typename Function> Function extension(const sycl::queue &queue, const char *name) {
-  const cl_platform_id platform = sycl::get_native<sycl::backend::opencl>(queue.get_device().get_platform());
-  const auto find =
-      opencl<decltype(&clGetExtensionFunctionAddressForPlatform)>("clGetExtensionFunctionAddressForPlatform");
-  auto *found = reinterpret_cast<Function>(find(platform, name));
-  if (found == nullptr) {
-    throw std::runtime_error(std::string("no ") + name);
-  }
-  return found;
-}
-
-// An in-order queue of the driver, in the context of a SYCL queue.
-class DriverQueue {
-public:
-  explicit DriverQueue(const sycl::queue &queue) {
-    constexpr auto backend = sycl::backend::opencl;
-    cl_int made;
-    handle = opencl<decltype(&clCreateCommandQueueWithProperties)>("clCreateCommandQueueWithProperties")(
-        sycl::get_native<backend>(queue.get_context()), sycl::get_native<backend>(queue.get_device()), nullptr, &made);
-    if (made != 0) {
-      throw std::runtime_error("the driver creates no queue");
-    }
-  }
-  DriverQueue(const DriverQueue &) = delete;
-  ~DriverQueue() { opencl<decltype(&clReleaseCommandQueue)>("clReleaseCommandQueue")(handle); }
-
-  cl_command_queue handle = nullptr;
-};
-
-// Launches of axpy without libsycl: a kernel of the driver, whose arguments are set once, on a queue of the driver.
-class DriverChain {
-public:
-  DriverChain(const sycl::queue &queue, const sycl::kernel &kernel, const void *x, void *y) : queue_(queue) {
-    cl_int made;
-    kernel_ = opencl<decltype(&clCloneKernel)>("clCloneKernel")(sycl::get_native<sycl::backend::opencl>(kernel), &made);
-    const auto set = opencl<decltype(&clSetKernelArg)>("clSetKernelArg");
-    const auto set_pointer =
-        extension<cl_int (*)(cl_kernel, cl_uint, const void *)>(queue, "clSetKernelArgMemPointerINTEL");
-    const float factor = 2.0f;
-    if (made != 0 || set(kernel_, 0, sizeof factor, &factor) != 0 || set_pointer(kernel_, 1, x) != 0 ||
-        set_pointer(kernel_, 2, y) != 0 || set(kernel_, 3, sizeof kItems, &kItems) != 0) {
-      throw std::runtime_error("the driver refuses the kernel");
-    }
-  }
-  DriverChain(const DriverChain &) = delete;
-  ~DriverChain() { opencl<decltype(&clReleaseKernel)>("clReleaseKernel")(kernel_); }
-
-  void run(std::size_t launches) const {
-    for (std::size_t i = 0; i < launches; ++i) {
-      enqueue_(queue_.handle, kernel_, 1, nullptr, &kItems, nullptr, 0, nullptr, nullptr);
-    }
-    finish_(queue_.handle);
-  }
-
-private:
-  DriverQueue queue_;
-  cl_kernel kernel_ = nullptr;
-  decltype(&clEnqueueNDRangeKernel) enqueue_ = opencl<decltype(&clEnqueueNDRangeKernel)>("clEnqueueNDRangeKernel");
-  decltype(&clFinish) finish_ = opencl<decltype(&clFinish)>("clFinish");
-};
 
 // Reuses blocks of each power of two, counts as usmq's statistics do, and lets several owners share a block. It does
 // not know which commands use a block.
@@ -203,11 +127,6 @@ public:
     rows_["rust.long_kernel"] = [this](std::size_t count) { return time(count, [&] { launch_long().wait(); }); };
     rows_["cpp.launch_wait"] = rows_["rust.launch_wait"];
     rows_["cpp.launch_async"] = rows_["rust.launch_throughput"];
-    rows_["cpp.driver_chain10"] = [this](std::size_t count) {
-      const DriverChain chain(queue_, axpy_, x_, y_);
-      return time(count, [&] { chain.run(kChain); });
-    };
-    rows_["cpp.driver_graph"] = rows_["cpp.driver_chain10"];
     rows_["cpp.pool"] = [this](std::size_t count) {
       Pool pool(queue_);
       return time(count, [&] { pool.allocate(kLarge); });

@@ -1,5 +1,5 @@
 // Kernels from SYCL C++, OpenCL C and SPIR-V, through the runtime's kernel compiler.
-#include "driver_queue.h"
+#include "usmq/src/ffi.rs.h"
 
 #include <cstring>
 
@@ -54,8 +54,7 @@ std::unique_ptr<Kernel> bundle_kernel(const Bundle &bundle, rust::Str name) {
   if (!handle.ext_oneapi_has_kernel(kernel_name)) {
     return nullptr;
   }
-  auto kernel = handle.ext_oneapi_get_kernel(kernel_name);
-  return std::make_unique<Kernel>(Kernel{kernel, nullptr, DriverKernels::of(kernel)});
+  return std::make_unique<Kernel>(Kernel{handle.ext_oneapi_get_kernel(kernel_name), nullptr});
 }
 
 std::array<std::size_t, 4> kernel_group_sizes(const Kernel &kernel, const Device &device) {

@@ -1,6 +1,7 @@
 // Kernels from OpenCL C and SPIR-V, and the arguments of any kernel, on OpenCL backends through native
 // interoperability.
-#include "driver_queue.h"
+#include "opencl.h"
+#include "usmq/src/ffi.rs.h"
 
 #include <algorithm>
 #include <array>
@@ -90,7 +91,7 @@ std::unique_ptr<Kernel> build(const Context &context, const Native &native, cl_p
   USMQ_FAULT_POINT("sycl::make_kernel");
   // make_kernel retains the kernel.
   auto handle = sycl::make_kernel<sycl::backend::opencl>(kernel.object, context);
-  return std::make_unique<Kernel>(Kernel{handle, retained(program), DriverKernels::of(handle)});
+  return std::make_unique<Kernel>(Kernel{handle, retained(program)});
 }
 
 // The compiler takes all options in one line.
@@ -186,9 +187,6 @@ void opencl_create_again(cl_kernel kernel, Owned<cl_kernel> &copy) {
 }
 
 void queue_flush(const Queue &queue) {
-  if (queue.driver) {
-    return queue.driver->flush();
-  }
   static const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
   Owned<cl_command_queue> native("clReleaseCommandQueue");
   native.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it

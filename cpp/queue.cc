@@ -1,5 +1,6 @@
 // Queues and the commands without a kernel: barrier, copy, fill with a byte.
-#include "driver_queue.h"
+#include "faults.h"
+#include "usmq/src/ffi.rs.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,9 +8,11 @@
 
 namespace usmq {
 
+std::unique_ptr<Event> own(sycl::event event) { return std::make_unique<Event>(Event{std::move(event)}); }
+
 void wait_for(sycl::handler &handler, rust::Slice<const std::size_t> after) {
   for (const std::size_t address : after) {
-    handler.depends_on(reinterpret_cast<const Event *>(address)->handle());
+    handler.depends_on(reinterpret_cast<const Event *>(address)->handle);
   }
 }
 
@@ -19,12 +22,10 @@ std::vector<sycl::event> listed(rust::Slice<const std::size_t> after) {
   std::vector<sycl::event> events;
   events.reserve(after.size());
   for (const std::size_t address : after) {
-    events.push_back(reinterpret_cast<const Event *>(address)->handle());
+    events.push_back(reinterpret_cast<const Event *>(address)->handle);
   }
   return events;
 }
-
-std::unique_ptr<Event> own(sycl::event event) { return std::make_unique<Event>(std::move(event)); }
 
 // The error stores of all existing queues, so that a queue returned by another library keeps its store.
 class ErrorStores {
@@ -124,12 +125,12 @@ std::unique_ptr<Queue> queue_new(const Context &context, const Device &device, b
     }
   };
   sycl::queue queue(context, device, keep, properties_of(in_order, profiling, priority));
-  return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::move(errors)), DriverQueue::of(queue)});
+  return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::move(errors))});
 }
 
 std::unique_ptr<Queue> queue_copy_from(std::size_t address) {
   const auto &queue = *reinterpret_cast<const sycl::queue *>(address);
-  return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::make_shared<ErrorStore>()), nullptr});
+  return std::make_unique<Queue>(Queue{queue, errors_of(queue, std::make_shared<ErrorStore>())});
 }
 
 std::size_t queue_copy_to_heap(const Queue &queue) {
@@ -263,9 +264,13 @@ void set_local(sycl::handler &handler, int index, const KernelArg &arg, const st
 
 } // namespace
 
+namespace {
+
 const std::uint8_t *value_of(const KernelArg &arg, rust::Slice<const std::uint8_t> more) {
   return arg.value <= arg.bytes.size() ? arg.bytes.data() : more.data() + arg.more;
 }
+
+} // namespace
 
 void set_arg(sycl::handler &handler, int index, const KernelArg &arg, rust::Slice<const std::uint8_t> more) {
   namespace exp = sycl::ext::oneapi::experimental;

@@ -25,31 +25,9 @@ using Device = sycl::device;
 using Context = sycl::context;
 using Bundle = sycl::kernel_bundle<sycl::bundle_state::executable>;
 
-class DriverKernels;
-class DriverQueue;
-
-// An event: libsycl's, or the OpenCL driver's for user events and for commands that libsycl does not know.
-class Event {
-public:
-  using Release = int (*)(_cl_event *);
-  explicit Event(sycl::event event);
-  // The driver gives its event to `place`.
-  Event(const Context &context, Release release);
-  Event(const Event &) = delete;
-  ~Event();
-  _cl_event **place() { return &native_; }
-  // The driver's event; null if the event is libsycl's.
-  _cl_event *native() const { return native_; }
-  // The SYCL event, made from the driver's at the first call. Mutable: SYCL's waits are not const, although they may be
-  // called from any thread.
-  sycl::event &handle() const;
-
-private:
-  _cl_event *native_ = nullptr;
-  Release release_ = nullptr;
-  std::optional<Context> context_;
-  mutable std::optional<sycl::event> handle_;
-  mutable std::atomic<bool> has_handle_{false};
+// Mutable: SYCL's waits are not const, although they may be called from any thread.
+struct Event {
+  mutable sycl::event handle;
 };
 
 struct Kernel {
@@ -57,8 +35,6 @@ struct Kernel {
   // The driver's program, if nothing else keeps it: more kernels can be created from it. The driver keeps the code of a
   // kernel, but not this handle.
   std::shared_ptr<_cl_program> program;
-  // For launches without libsycl; null if only libsycl can launch it, as on other backends than OpenCL.
-  std::shared_ptr<DriverKernels> driver;
 };
 
 // Errors that SYCL reports after the call that caused them. The next wait on the queue raises them.
@@ -87,8 +63,6 @@ private:
 struct Queue {
   mutable sycl::queue handle;
   std::shared_ptr<ErrorStore> errors;
-  // For commands without libsycl; null for out-of-order queues, those of other libraries, and on other backends.
-  std::shared_ptr<DriverQueue> driver;
 };
 
 // Memory that a pool allocated from the runtime and has released.
@@ -133,10 +107,10 @@ struct UsmPool {
 // An OpenCL event, with its release function.
 using NativeEvent = std::unique_ptr<_cl_event, int (*)(_cl_event *)>;
 
-// An OpenCL user event.
+// An OpenCL user event, and the SYCL event that stands for it.
 struct UserEvent {
   NativeEvent native;
-  Context context;
+  sycl::event event;
 };
 
 // Commands that are submitted together, each time with other pointers.
@@ -171,7 +145,6 @@ struct Extents;
 struct KernelArg;
 struct PlainCommand;
 struct ListPlace;
-struct Pointers;
 struct UsmInfo;
 enum class EventStatus : std::uint8_t;
 enum class PriorityCode : std::uint8_t;
@@ -249,18 +222,9 @@ std::unique_ptr<Event> queue_launch(const Queue &queue, const Kernel &kernel, co
                                     rust::Slice<const std::size_t> after);
 std::unique_ptr<Event> queue_barrier_after_foreign(const Queue &queue, std::size_t event);
 
-// the same without libsycl; null if only libsycl can do it
-std::unique_ptr<Event> driver_memcpy(const Queue &queue, std::size_t target, std::size_t source, std::size_t bytes,
-                                     rust::Slice<const std::size_t> after);
-std::unique_ptr<Event> driver_memset(const Queue &queue, std::size_t target, std::uint8_t value, std::size_t bytes,
-                                     rust::Slice<const std::size_t> after);
-std::unique_ptr<Event> driver_launch(const Queue &queue, const Kernel &kernel, const Extents &extents,
-                                     rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more,
-                                     rust::Slice<const std::size_t> after);
-
-// parts of a launch, for graph.cc, driver_queue.cc and bound_launch.cc
+// parts of a command, for graph.cc
+std::unique_ptr<Event> own(sycl::event event);
 void wait_for(sycl::handler &handler, rust::Slice<const std::size_t> after);
-const std::uint8_t *value_of(const KernelArg &arg, rust::Slice<const std::uint8_t> more);
 void set_arg(sycl::handler &handler, int index, const KernelArg &arg, rust::Slice<const std::uint8_t> more);
 void start_kernel(sycl::handler &handler, const Kernel &kernel, const Extents &extents);
 
@@ -269,11 +233,11 @@ std::unique_ptr<CommandList> list_new();
 void list_add_launch(CommandList &list, const Queue &queue, const Kernel &kernel, const Extents &extents,
                      rust::Slice<const KernelArg> args, rust::Slice<const std::uint8_t> more, ListPlace place);
 void list_add(CommandList &list, const Queue &queue, const PlainCommand &command, ListPlace place);
-std::uint32_t list_end(CommandList &list, rust::Slice<const std::uint32_t> ends, bool bind);
-std::unique_ptr<Event> list_submit(const CommandList &list, const Pointers &pointers,
-                                   rust::Slice<const std::size_t> after, bool use_bound, rust::String &failure);
+void list_end(CommandList &list, rust::Slice<const std::uint32_t> ends);
+std::unique_ptr<Event> list_submit(const CommandList &list, rust::Slice<const std::size_t> addresses,
+                                   rust::Slice<const std::size_t> after, rust::String &failure);
 std::unique_ptr<SyclGraph> graph_new(const CommandList &list, const Context &context, const Device &device,
-                                     const Pointers &pointers, rust::Slice<const std::uint32_t> edges);
+                                     rust::Slice<const std::size_t> addresses, rust::Slice<const std::uint32_t> edges);
 std::unique_ptr<Event> graph_submit(const SyclGraph &graph, const Queue &queue, rust::Slice<const std::size_t> after);
 
 // user events: events of one context that the host completes, for order between contexts
@@ -283,7 +247,6 @@ void user_event_signal(const UserEvent &user_event);
 
 // events
 std::size_t event_address(const Event &event);
-std::size_t event_handle(const Event &event);
 EventStatus event_status(const Event &event);
 void event_wait(const Event &event);
 void event_join(const Event &event);

@@ -42,10 +42,10 @@ struct Unavailable {
   X(queue_new) X(queue_copy_from) X(queue_copy_to_heap) X(queue_free_heap) X(queue_id) X(queue_id_at) X(queue_device) X(queue_context)\
   X(queue_in_order) X(queue_profiling) X(queue_priority) X(queue_join) X(queue_flush) X(queue_wait) X(queue_raise_errors) X(queue_raise_stored)        \
   X(queue_store_error)                                                                                                \
-  X(queue_barrier) X(queue_memcpy) X(queue_memset) X(queue_prefetch) X(queue_mem_advise) X(queue_launch) X(queue_barrier_after_foreign) X(driver_memcpy) X(driver_memset) X(driver_launch)                                                    \
+  X(queue_barrier) X(queue_memcpy) X(queue_memset) X(queue_prefetch) X(queue_mem_advise) X(queue_launch) X(queue_barrier_after_foreign)                                                    \
   X(list_new) X(list_add_launch) X(list_add) X(list_end) X(list_submit) X(graph_new) X(graph_submit)                  \
   X(user_event_new) X(user_event_event) X(user_event_signal)                                                                     \
-  X(event_address) X(event_handle) X(event_status) X(event_wait) X(event_join) X(event_profiling)                       \
+  X(event_address) X(event_status) X(event_wait) X(event_join) X(event_profiling)                       \
   X(usm_driver) X(usm_info) X(usm_kind) X(usm_device) X(device_native)                                                                                           \
   X(budget_new) X(budget_set_limit) X(budget_stats) X(budget_has_unused) X(budget_free)                                                  \
   X(pool_new) X(pool_renew) X(pool_alloc) X(pool_free) X(pool_trim) X(block_alloc) X(block_free)                       \

@@ -22,15 +22,13 @@ NativeEvent native_user_event(const Context &context) {
 } // namespace
 
 std::unique_ptr<UserEvent> user_event_new(const Context &context) {
-  return std::make_unique<UserEvent>(UserEvent{native_user_event(context), context});
+  auto native = native_user_event(context);
+  USMQ_FAULT_POINT("sycl::make_event");
+  auto event = sycl::make_event<sycl::backend::opencl>(std::vector<cl_event>{native.get()}, context);
+  return std::make_unique<UserEvent>(UserEvent{std::move(native), std::move(event)});
 }
 
-std::unique_ptr<Event> user_event_event(const UserEvent &user_event) {
-  auto event = std::make_unique<Event>(user_event.context, user_event.native.get_deleter());
-  opencl_check(opencl_entry<decltype(&clRetainEvent)>("clRetainEvent")(user_event.native.get()), "clRetainEvent");
-  *event->place() = user_event.native.get();
-  return event;
-}
+std::unique_ptr<Event> user_event_event(const UserEvent &user_event) { return own(user_event.event); }
 
 void user_event_signal(const UserEvent &user_event) {
   const auto set = opencl_entry<decltype(&clSetUserEventStatus)>("clSetUserEventStatus");

@@ -158,14 +158,6 @@ pub(crate) mod bridge {
         is_first: bool,
     }
 
-    /// The addresses that the commands of a list name by number.
-    #[derive(Debug)]
-    struct Pointers<'a> {
-        addresses: &'a [usize],
-        /// Whether they are those of the capture, whose memory is kept as long as the list.
-        are_recorded: bool,
-    }
-
     #[repr(u8)]
     #[derive(Debug)]
     enum KernelArgKind {
@@ -352,41 +344,8 @@ pub(crate) mod bridge {
         /// `event` is the address of a live `sycl::event` of this process's libsycl.
         unsafe fn queue_barrier_after_foreign(queue: &Queue, event: usize) -> Result<UniquePtr<Event>>;
 
-        /// This and the two following functions pass a command to the OpenCL driver without libsycl, in order with those
-        /// that libsycl has passed. Null if only libsycl can do it, or can report why the driver refuses it.
-        ///
-        /// # Safety
-        /// As for `queue_memcpy`, `queue_memset` and `queue_launch`. The queue has no command that libsycl holds back
-        /// behind a host task.
-        unsafe fn driver_memcpy(
-            queue: &Queue,
-            target: usize,
-            source: usize,
-            bytes: usize,
-            after: &[usize],
-        ) -> Result<UniquePtr<Event>>;
-        /// # Safety
-        /// As for `driver_memcpy`.
-        unsafe fn driver_memset(
-            queue: &Queue,
-            target: usize,
-            value: u8,
-            bytes: usize,
-            after: &[usize],
-        ) -> Result<UniquePtr<Event>>;
-        /// # Safety
-        /// As for `driver_memcpy`.
-        unsafe fn driver_launch(
-            queue: &Queue,
-            kernel: &Kernel,
-            extents: &Extents,
-            args: &[KernelArg],
-            more: &[u8],
-            after: &[usize],
-        ) -> Result<UniquePtr<Event>>;
-
         fn list_new() -> Result<UniquePtr<CommandList>>;
-        /// The value of a pointer among the arguments is its number in the `Pointers` of the submission.
+        /// The value of a pointer among the arguments is its number among the addresses of the submission.
         fn list_add_launch(
             list: Pin<&mut CommandList>,
             queue: &Queue,
@@ -404,22 +363,16 @@ pub(crate) mod bridge {
             place: ListPlace,
         ) -> Result<()>;
         /// The commands, besides the last one, that no other command follows.
-        ///
-        /// `bind`: launches that only the next command of their in-order queue follows get kernels of their own, with their
-        /// arguments. Returns the number of these launches. Only for the opencl backend.
-        fn list_end(list: Pin<&mut CommandList>, ends: &[u32], bind: bool) -> Result<u32>;
+        fn list_end(list: Pin<&mut CommandList>, ends: &[u32]) -> Result<()>;
         /// Returns an event that completes after all commands. If a command fails after others were submitted, the event
         /// completes after these, and `failure` is set. One thread at a time may call this.
-        ///
-        /// `use_bound`: bound launches go directly to the driver. libsycl must hold back no command of their queues.
         ///
         /// # Safety
         /// The addresses in `after` are those of live events; memory and arguments are valid as for each command alone.
         unsafe fn list_submit(
             list: &CommandList,
-            pointers: &Pointers,
+            addresses: &[usize],
             after: &[usize],
-            use_bound: bool,
             failure: &mut String,
         ) -> Result<UniquePtr<Event>>;
         /// `edges`: pairs of commands, by number, of which the second follows the first.
@@ -427,7 +380,7 @@ pub(crate) mod bridge {
             list: &CommandList,
             context: &Context,
             device: &Device,
-            pointers: &Pointers,
+            addresses: &[usize],
             edges: &[u32],
         ) -> Result<UniquePtr<SyclGraph>>;
         /// # Safety
@@ -440,10 +393,8 @@ pub(crate) mod bridge {
         fn user_event_event(user_event: &UserEvent) -> Result<UniquePtr<Event>>;
         fn user_event_signal(user_event: &UserEvent) -> Result<()>;
 
-        /// For the parameters `after`.
+        /// The address of the `sycl::event`, valid while the event lives; also for the parameters `after`.
         fn event_address(event: &Event) -> usize;
-        /// The address of the `sycl::event`, valid while the event lives. It is made now for an event of the driver.
-        fn event_handle(event: &Event) -> Result<usize>;
         /// Takes no lock of libsycl.
         fn event_status(event: &Event) -> Result<EventStatus>;
         fn event_wait(event: &Event) -> Result<()>;

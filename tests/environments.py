@@ -107,6 +107,23 @@ axpy = usmq.Kernel.from_sycl(
 x, y = usmq.asarray([1.0, 2.0, 3.0], "f4"), usmq.zeros(3, "f4")
 axpy(3, 2.0, x, y)
 assert y.tolist() == [2.0, 4.0, 6.0], y.tolist()
+for shape in (24,), (4, 6), (2, 3, 4):
+    n = len(shape)
+    at = [
+        "global_id(0)",
+        "global_id(0) * 6 + global_id(1)",
+        "(global_id(0) * 3 + global_id(1)) * 4 + global_id(2)",
+    ]
+    put = usmq.Kernel.from_sycl(
+        f'#include <usmq/kernel.h>\\nUSMQ_KERNEL({n}) void put(int *x) {{\\n'
+        f'  bool fits = true;\\n  for (int d = 0; d < {n}; ++d)\\n'
+        '    fits = fits && group_id(d) * local_size(d) + local_id(d) == global_id(d);\\n'
+        f'  x[{at[n - 1]}] = fits ? global_linear_id() : -1; }}',
+        "put",
+    )
+    z = usmq.zeros(24, "i4")
+    put(shape, z)
+    assert z.tolist() == list(range(24)), (shape, z.tolist())
 square_sum = usmq.reduction("const float *x", "float", "x[i] * x[i]", "a + b", "0")
 assert square_sum(y).tolist() == 56.0
 """
@@ -193,7 +210,7 @@ ENVIRONMENTS = {
     ),
     "2026.2": Environment(
         ((WHEEL, *RUNTIMES["2026.2"]),),
-        (VERSIONS.format(runtime="2026.2."), FIRST_STEPS, SELECTOR, LAYERS),
+        (VERSIONS.format(runtime="2026.2."), FIRST_STEPS, SHORT_KERNEL, SELECTOR, LAYERS),
     ),
     "dpctl-first": Environment(
         ((WHEEL, "dpctl"),), (PEER_ASKS_FIRST, ASKED_TOO_EARLY, FIRST_STEPS)

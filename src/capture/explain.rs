@@ -18,14 +18,10 @@ impl Graph {
         }
         for (number, part) in inner.parts.iter().enumerate() {
             let commands = count(part.part.nodes.len(), "command", "commands");
-            let (way, exchanged) = match (&part.graph, part.list.bound()) {
-                (Some(_), _) if inner.inputs.is_empty() => ("SYCL graph".to_owned(), ""),
-                (Some(_), _) => ("SYCL graph".to_owned(), "; a prepared list when an input is exchanged"),
-                (None, 0) => ("prepared list".to_owned(), ""),
-                (None, bound) => {
-                    let bound = count(bound as usize, "launch without libsycl", "launches without libsycl");
-                    (format!("prepared list, {bound}"), "")
-                }
+            let (way, exchanged) = match &part.graph {
+                Some(_) if inner.inputs.is_empty() => ("SYCL graph", ""),
+                Some(_) => ("SYCL graph", "; a prepared list when an input is exchanged"),
+                None => ("prepared list", ""),
             };
             let _ = write!(
                 text,

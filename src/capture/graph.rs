@@ -2,7 +2,7 @@
 
 use super::inputs::{Input, LogIds, elements, log_ids, share_log};
 use super::partition::{Item, Part, links, parts};
-use crate::device::command_list::{CommandList, Listed, Pointers, SyclGraph, each_pointer};
+use crate::device::command_list::{CommandList, Listed, SyclGraph, each_pointer};
 use crate::device::recording::Work;
 use crate::device::{Context, Device, Event, Queue};
 use crate::error::{Error, Result};
@@ -216,11 +216,10 @@ fn prepare(
     let last = part.nodes[part.nodes.len() - 1] as usize;
     let (queue, place) = (nodes[last].queue.clone(), places[items[last].place].clone());
     let list = CommandList::new(&listed, &links.ends, &queue)?;
-    let pointers = Pointers { addresses, are_recorded: true };
     let refused = why_no_graph(&place.1, members())?;
     let (graph, why) = match refused {
         Some(why) => (None, why),
-        None => match SyclGraph::new(&list, (&place.0, &place.1), &pointers, &links.edges) {
+        None => match SyclGraph::new(&list, (&place.0, &place.1), addresses, &links.edges) {
             Ok(graph) => (Some(graph), "the device has ext_oneapi_limited_graph".to_owned()),
             Err(error) => (None, format!("the runtime refused a SYCL graph ({error})")),
         },

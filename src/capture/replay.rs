@@ -3,7 +3,6 @@
 use super::graph::{Bound, Graph, Inner, Prepared};
 use super::inputs::{check_replacement, log_ids, share_log};
 use crate::array::Array;
-use crate::device::command_list::Pointers;
 use crate::device::{Event, Queue};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, ordered_as_one, refuse};
@@ -42,7 +41,7 @@ impl Graph {
         if inputs.is_empty() {
             let operands: SmallVec<[(&Arc<Allocation>, Access); 8]> =
                 inner.memory.iter().map(|memory| (&memory.allocation, memory.access)).collect();
-            return inner.submit(&operands, &Pointers { addresses: &inner.addresses, are_recorded: true });
+            return inner.submit(&operands, &inner.addresses);
         }
         let replaced = inner.replacements(inputs)?;
         inner.check_overlaps(&replaced)?;
@@ -60,8 +59,7 @@ impl Graph {
                 (allocation, memory.access)
             })
             .collect();
-        let are_recorded = addresses == inner.addresses;
-        inner.submit(&operands, &Pointers { addresses: &addresses, are_recorded })
+        inner.submit(&operands, &addresses)
     }
 }
 
@@ -117,13 +115,13 @@ impl Inner {
     }
 
     /// Submits all parts.
-    fn submit(&self, operands: &[(&Arc<Allocation>, Access)], pointers: &Pointers<'_>) -> Result<Event> {
+    fn submit(&self, operands: &[(&Arc<Allocation>, Access)], addresses: &[usize]) -> Result<Event> {
         self.queue.make_room()?;
         let _held = hold_back();
         let _turn = self.turn.lock();
         let mut events = SmallVec::new();
         let result = ordered_as_one(&self.queue, self.is_alone, operands, |after, sent| {
-            let result = self.submit_parts(pointers, after, &mut events);
+            let result = self.submit_parts(addresses, after, &mut events);
             result.inspect_err(|_| sent.extend(events.iter().cloned()))
         });
         let mut replays = self.replays.lock();
@@ -140,17 +138,18 @@ impl Inner {
     /// submitted commands of a part that fails.
     fn submit_parts(
         &self,
-        pointers: &Pointers<'_>,
+        addresses: &[usize],
         after: &[Event],
         events: &mut SmallVec<[Event; 2]>,
     ) -> Result<Event> {
+        let are_recorded = addresses == &self.addresses[..];
         for part in &self.parts {
             let before: SmallVec<[Event; 4]> =
                 part.part.before.iter().map(|number| events[*number].clone()).collect();
             let before = if before.is_empty() { after } else { &before[..] };
             // SAFETY: the launches of the capture promised that their kernels use the arrays as declared. The memory at
             // the addresses has the layout of that in the capture, and its logs keep it until the event completes.
-            let event = unsafe { part.submit(pointers, before, events) }?;
+            let event = unsafe { part.submit(addresses, are_recorded, before, events) }?;
             events.push(event);
         }
         match self.ends[..] {
@@ -174,17 +173,16 @@ impl Prepared {
     /// As [`crate::device::command_list::CommandList::submit`].
     unsafe fn submit(
         &self,
-        pointers: &Pointers<'_>,
+        addresses: &[usize],
+        are_recorded: bool,
         after: &[Event],
         events: &mut SmallVec<[Event; 2]>,
     ) -> Result<Event> {
         match &self.graph {
             // SAFETY: the caller's promise; `Inner::turn` is held.
-            Some(graph) if pointers.are_recorded && !self.may_be_delayed(after) => unsafe {
-                graph.submit(after)
-            },
+            Some(graph) if are_recorded && !self.may_be_delayed(after) => unsafe { graph.submit(after) },
             // SAFETY: the caller's promise; `Inner::turn` is held.
-            _ => unsafe { self.list.submit(pointers, after, |event| events.push(event)) },
+            _ => unsafe { self.list.submit(addresses, after, |event| events.push(event)) },
         }
     }
 }

@@ -3,8 +3,8 @@
 //! The OpenCL CPU driver executes commands in its worker threads, one fewer than the machine has cores, and in
 //! the threads that wait. If all threads poll, a command may wait until a worker has finished another one.
 
+use super::Queue;
 use super::driver_wait::DriverWait;
-use super::{DeviceType, Queue};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -35,7 +35,7 @@ static THREADS: Mutex<Threads> = Mutex::new(Threads { idle: Vec::new(), count: 0
 /// Starts a wait inside the driver for an event of a queue on another thread, if that speeds the event up. Never blocks.
 /// False if no thread is available now. The event must not depend on a host task.
 pub(super) fn assist_wait(queue: &Queue, wait: impl FnOnce() + Send + 'static) -> bool {
-    if queue.device().device_type() != DeviceType::Cpu {
+    if !queue.device().computes_in_waiting_threads() {
         return true;
     }
     if queue.assisted().swap(true, Ordering::AcqRel) {

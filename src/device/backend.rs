@@ -56,8 +56,6 @@ pub(crate) struct Capabilities {
     pub argument_sizes: bool,
     /// The driver suggests a work-group size for a range (`cl_khr_suggested_local_work_size`).
     pub suggests_work_groups: bool,
-    /// usmq can pass commands to the driver without libsycl, in order with those of libsycl.
-    pub driver_commands: bool,
     /// A SYCL graph is the faster way to submit many commands. The OpenCL CPU driver takes up to twice as long for one
     /// as for its commands.
     pub prefers_graphs: bool,
@@ -74,7 +72,6 @@ const NONE: Capabilities = Capabilities {
     program_binaries: false,
     argument_sizes: false,
     suggests_work_groups: false,
-    driver_commands: false,
     prefers_graphs: false,
 };
 
@@ -93,7 +90,6 @@ const OPENCL: Capabilities = Capabilities {
     program_binaries: true,
     argument_sizes: true,
     suggests_work_groups: true,
-    driver_commands: true,
     ..NONE
 };
 
@@ -187,7 +183,6 @@ mod tests {
         assert_eq!(list(|can| can.program_binaries), ["opencl"]);
         assert_eq!(list(|can| can.argument_sizes), ["opencl"]);
         assert_eq!(list(|can| can.suggests_work_groups), ["opencl"]);
-        assert_eq!(list(|can| can.driver_commands), ["opencl"]);
         assert_eq!(list(|can| can.prefers_graphs), discrete);
     }
 }

@@ -2,13 +2,11 @@
 //! executable SYCL graph.
 
 use super::brief::Launch;
-use super::driver_use::DriverTurn;
 use super::in_flight::Submission;
 use super::recording::Work;
 use super::work_group::OpenLaunch;
 use super::{Context, Device, Event, Queue};
 use crate::error::{During, Error, Result};
-pub(crate) use crate::ffi::Pointers;
 use crate::ffi::{self, CommandKind, KernelArgKind, ListPlace, PlainCommand};
 use crate::runtime::Handle;
 use crate::trace::{Kind, Label, recorder};
@@ -32,7 +30,6 @@ pub(crate) struct CommandList {
     queue: Queue,
     /// All queues.
     queues: Vec<Queue>,
-    bound: u32,
     /// The number of commands.
     commands: usize,
     /// Whether a kernel of it may print.
@@ -76,8 +73,7 @@ impl CommandList {
             };
             ffi::list_add(list.pin_mut(), queue, &command, place).during(DURING)?;
         }
-        let bind = commands.iter().any(|command| command.queue.uses_driver());
-        let bound = ffi::list_end(list.pin_mut(), ends, bind).during(DURING)?;
+        ffi::list_end(list.pin_mut(), ends).during(DURING)?;
         let mut queues: Vec<Queue> = Vec::new();
         for command in commands {
             if !queues.contains(command.queue) {
@@ -88,35 +84,18 @@ impl CommandList {
             .iter()
             .any(|command| matches!(command.work, Work::Launch { program, .. } if program.prints()));
         let (raw, queue, name) = (Handle::new(list), queue.clone(), Arc::from("replay"));
-        Ok(Self { raw, queue, queues, bound, commands: commands.len(), prints, name })
-    }
-
-    /// The number of launches that go directly to the driver, if no other library uses their queues.
-    pub(crate) fn bound(&self) -> u32 {
-        self.bound
-    }
-
-    /// Permission to pass launches to the driver without libsycl. `None` if a host task of another library may delay a
-    /// command: libsycl then holds back later commands of its queue.
-    fn driver_turns(&self, after: &[Event]) -> Option<SmallVec<[DriverTurn<'_>; 2]>> {
-        if self.bound == 0 || after.iter().any(Event::may_be_delayed) {
-            return None;
-        }
-        // A launch on an out-of-order queue is not bound, but a host task of that queue may delay its command.
-        let in_order = self.queues.iter().filter(|queue| queue.in_order());
-        let turns: Option<SmallVec<_>> = in_order.map(Queue::driver_turn).collect();
-        turns.filter(|_| !self.queues.iter().any(Queue::is_exposed))
+        Ok(Self { raw, queue, queues, commands: commands.len(), prints, name })
     }
 
     /// Submits the commands after the events. One thread at a time may call this. If a command fails, `sent` gets an event
     /// that completes after the commands that were submitted.
     ///
     /// # Safety
-    /// The memory at the pointers is as each command needs it until the event completes, and the arguments match the
+    /// The memory at the addresses is as each command needs it until the event completes, and the arguments match the
     /// kernels.
     pub(crate) unsafe fn submit(
         &self,
-        pointers: &Pointers<'_>,
+        addresses: &[usize],
         after: &[Event],
         sent: impl FnOnce(Event),
     ) -> Result<Event> {
@@ -126,16 +105,14 @@ impl CommandList {
         list.submission.commands = self.commands;
         if self.queues.iter().any(Queue::is_exposed) {
             // The commands follow each other, so a host task that delays one queue delays the others.
-            self.queues.iter().for_each(Queue::expose);
+            for queue in &self.queues {
+                queue.expose();
+            }
         }
         let mut failure = String::new();
-        let turns = self.driver_turns(after);
         let others = Others::begin(&self.queues, &self.queue);
         // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
-        let raw = unsafe {
-            ffi::list_submit(self.raw.get()?, pointers, &list.addresses, turns.is_some(), &mut failure)
-        };
-        drop(turns);
+        let raw = unsafe { ffi::list_submit(self.raw.get()?, addresses, &list.addresses, &mut failure) };
         let raw = raw.during("replaying the commands of a capture")?;
         let event = Event::of_launch(raw, &self.queue, replay(self, after), &list.submission);
         others.add(&event);
@@ -167,10 +144,10 @@ impl SyclGraph {
     pub(crate) fn new(
         list: &CommandList,
         (context, device): (&Context, &Device),
-        pointers: &Pointers<'_>,
+        addresses: &[usize],
         edges: &[u32],
     ) -> Result<Self> {
-        let raw = ffi::graph_new(list.raw.get()?, context.raw()?, device.raw()?, pointers, edges);
+        let raw = ffi::graph_new(list.raw.get()?, context.raw()?, device.raw()?, addresses, edges);
         let raw = raw.during("making a SYCL graph of a capture")?;
         Ok(Self {
             raw: Handle::new(raw),
@@ -269,9 +246,8 @@ mod tests {
         let list = CommandList::new(&commands, &[], &last).unwrap();
         let Some((gate, event)) = UserEvent::new(&last).unwrap() else { return };
         let submit = || {
-            let pointers = Pointers { addresses: &[], are_recorded: true };
             // SAFETY: barriers use no memory.
-            unsafe { list.submit(&pointers, std::slice::from_ref(&event), drop) }.unwrap()
+            unsafe { list.submit(&[], std::slice::from_ref(&event), drop) }.unwrap()
         };
         let before = submit();
         // SAFETY: made by `to_raw`, and freed once.

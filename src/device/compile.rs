@@ -1,10 +1,10 @@
 //! Builds a kernel for one context and device, once.
 
 use super::binary_cache::{self, Key};
-use super::header::{self, Spelling};
+use super::header;
+use super::kernel_cache;
 use super::program::{Code, GroupSizes, Includes, Program, Slot, Unit};
 use super::{Context, Device};
-use super::{header_trial, kernel_cache};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::{Handle, exit};
@@ -215,67 +215,14 @@ impl BuildTarget<'_> {
     }
 
     fn compile(&self, unit: &Unit, source: &str, registered: &str) -> Result<UniquePtr<ffi::Bundle>> {
-        // A header of the source may include it, too; then the trial is left out.
-        let spelling = if source.contains(header::NAME) {
-            header::spelling(|spelling| self.accepts(spelling, header_trial::SOURCE))?
-        } else {
-            header::found().unwrap_or(Spelling::Attributes)
-        };
-        self.compile_with(spelling, source, &unit.options, registered)
-    }
-
-    fn compile_with(
-        &self,
-        spelling: Spelling,
-        source: &str,
-        options: &[String],
-        registered: &str,
-    ) -> Result<UniquePtr<ffi::Bundle>> {
         let (context, device) = (self.context.raw()?, self.device.raw()?);
-        let include = ffi::IncludeFile { name: header::PLACE, text: &spelling.text() };
-        let options = [options, &[header::FOLDER.to_owned()]].concat();
+        let include = ffi::IncludeFile { name: header::PLACE, text: header::TEXT };
+        let options = [&unit.options[..], &[header::FOLDER.to_owned()]].concat();
         ffi::bundle_from_sycl(context, device, source, include, &options, registered)
             .during("building SYCL source")
     }
 
-    /// Whether the trial kernels of the device header build, and give the right ids.
-    fn accepts(&self, spelling: Spelling, source: &str) -> bool {
-        let bundle = self.compile_with(spelling, source, &[], "");
-        bundle
-            .and_then(|bundle| header_trial::runs(self.context, self.device, &bundle))
-            .is_ok_and(|is_right| is_right)
-    }
-
     fn failure(&self, name: &str, log: String) -> Error {
         Error::KernelBuild { name: name.to_owned(), device: self.device.to_string(), log }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_trial_accepts_right_ids_only() {
-        if !crate::runtime::is_own_process("device::compile::tests::the_trial_accepts_right_ids_only") {
-            return;
-        }
-        let device = crate::devices().unwrap().remove(0);
-        let context = device.default_context().unwrap();
-        let target = BuildTarget { context: &context, device: &device };
-        for spelling in [Spelling::Attributes, Spelling::SyclHeaders] {
-            assert!(target.accepts(spelling, header_trial::SOURCE), "{spelling:?}");
-        }
-        for (right, wrong) in [
-            ("global_id(0) * 6 + global_id(1)", "global_id(1) * 4 + global_id(0)"),
-            ("local_id(d) ==", "local_id(2 - d) + 1 =="),
-            ("global_linear_id() + 1", "global_linear_id()"),
-            ("usmq_trial_3", "usmq_other"),
-            ("size_t at)", "nothing at)"),
-        ] {
-            let source = header_trial::SOURCE.replace(right, wrong);
-            assert_ne!(source, header_trial::SOURCE);
-            assert!(!target.accepts(Spelling::Attributes, &source), "{wrong}");
-        }
     }
 }

@@ -242,6 +242,16 @@ impl Device {
         self.0.info.usm_system
     }
 
+    /// Whether the host may access all memory of the device, of any USM kind: their memory is one.
+    pub(crate) fn host_reads_device_memory(&self) -> bool {
+        self.device_type() == DeviceType::Cpu
+    }
+
+    /// Whether threads that wait in the driver compute commands of the device, as on the host's own cores.
+    pub(crate) fn computes_in_waiting_threads(&self) -> bool {
+        self.device_type() == DeviceType::Cpu
+    }
+
     /// The device's SYCL aspects.
     ///
     /// # Errors

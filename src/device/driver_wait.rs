@@ -9,7 +9,7 @@
 //! An OpenCL layer (layers/waits.cc) extends the rule to the waits of other libraries. Without it, no thread of usmq waits
 //! inside the driver once an out-of-order queue was exchanged with another library.
 
-use super::{Device, DeviceType};
+use super::Device;
 use crate::runtime::waits_are_ordered;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -37,7 +37,7 @@ enum Of {
 impl DriverWait {
     /// Permits a wait for a queue of the device or one of its events, if it cannot hang now. Never blocks.
     pub(super) fn permit(device: &Device, in_order: bool) -> Option<Self> {
-        if device.device_type() != DeviceType::Cpu {
+        if !device.computes_in_waiting_threads() {
             return Some(Self(Of::OtherDriver));
         }
         if SHARED.load(Ordering::Acquire) && !waits_are_ordered() {
@@ -67,7 +67,7 @@ impl Drop for DriverWait {
 
 /// Call when another library gets to know a queue: it may wait for it from now on.
 pub(super) fn share(device: &Device, in_order: bool) {
-    if !in_order && device.device_type() == DeviceType::Cpu {
+    if !in_order && device.computes_in_waiting_threads() {
         SHARED.store(true, Ordering::Release);
     }
 }

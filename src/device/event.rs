@@ -178,8 +178,7 @@ impl Event {
         driver_wait::share(self.queue.device(), self.queue.in_order());
         // A queue that waits for it does not.
         self.queue.flush();
-        let address = ffi::event_handle(self.raw()?).during("making a SYCL event")?;
-        Ok(address as *mut std::ffi::c_void)
+        Ok(ffi::event_address(self.raw()?) as *mut std::ffi::c_void)
     }
 
     /// The queue on which the command runs.

@@ -1,6 +1,6 @@
 //! Reports why a part of usmq's OpenCL layer that the process needs is not in use.
 
-use super::{Backend, Device, DeviceType};
+use super::{Backend, Device};
 use crate::runtime::{self, emulator, opencl_layers};
 
 /// A part of the layer that the process needs, and does not use.
@@ -20,7 +20,7 @@ pub(crate) fn layer_problems(devices: &[Device]) -> Vec<LayerProblem> {
 fn waits(devices: &[Device]) -> Option<LayerProblem> {
     let needed = devices
         .iter()
-        .any(|device| device.backend() == Backend::OpenCl && device.device_type() == DeviceType::Cpu);
+        .any(|device| device.backend() == Backend::OpenCl && device.computes_in_waiting_threads());
     if !needed || !opencl_layers::wants_waits() || opencl_layers::layers().waits {
         return None;
     }

@@ -1,16 +1,15 @@
 //! A queue: submits commands to one device in one context.
 
-use super::driver_use::{self, DriverTurn, DriverUse};
 use super::driver_wait::{self, DriverWait};
 use super::in_flight::{Added, Command, InFlight, Submission};
 use super::output::Output;
-use super::{Context, Device, DeviceType, Priority, QueueProperties};
+use super::{Context, Device, Priority, QueueProperties};
 use crate::completion::{self, Progress, Watched, watch};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::checks::InDestructor;
 use crate::runtime::exit::help_to_the_end;
-use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, not_forked, retry};
+use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, not_forked, retry, without_python_lock};
 use crate::trace::{DeviceHandle, QueueHandle, TracedQueue};
 use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};
@@ -48,7 +47,6 @@ struct RawQueue {
     handle: runtime::Handle<ffi::Queue>,
     /// Whether another library may use the queue, or a host task of another library may delay its commands.
     exposed: AtomicBool,
-    driver: DriverUse,
     /// The number of proxy events for which commands of this queue still wait.
     waits_for_proxies: AtomicUsize,
     /// Whether a thread of usmq waits in the driver for a command of this queue.
@@ -66,7 +64,6 @@ impl RawQueue {
         Arc::new(Self {
             handle: runtime::Handle::new(queue),
             exposed: AtomicBool::new(exposed),
-            driver: DriverUse::default(),
             waits_for_proxies: AtomicUsize::new(0),
             assisted: AtomicBool::new(false),
             submitted: AtomicU64::new(0),
@@ -141,11 +138,13 @@ impl Queue {
     /// [`Queue::free_raw`] deletes it.
     ///
     /// # Errors
-    /// [`Error::Sycl`] if memory is short, or the runtime refuses a barrier after commands that it does not know.
+    /// [`Error::Sycl`] if memory is short, or the runtime refuses a barrier.
     pub fn to_raw(&self) -> Result<NonNull<c_void>> {
         let raw = self.raw()?;
-        self.expose();
-        self.0.raw.driver.end(|| self.barrier_unrecorded().map(drop))?;
+        if self.expose() {
+            // libsycl answers from the last command that it knows whether the queue is empty.
+            without_python_lock(|| self.barrier_unrecorded())?;
+        }
         let address = ffi::queue_copy_to_heap(raw).during("copying a queue")?;
         NonNull::new(address as *mut c_void).ok_or_else(|| Error::interop("the SYCL runtime gave no object"))
     }
@@ -164,22 +163,10 @@ impl Queue {
         });
     }
 
-    /// Marks the queue: from now on another library may submit to it, including host tasks.
-    pub(super) fn expose(&self) {
+    /// Marks the queue: from now on another library may submit to it, including host tasks. True the first time.
+    pub(super) fn expose(&self) -> bool {
         driver_wait::share(self.device(), self.in_order());
-        if !self.0.raw.exposed.swap(true, Ordering::AcqRel) {
-            self.0.raw.driver.wait_for_turns();
-        }
-    }
-
-    /// Permission to pass commands to the driver without libsycl; `None` if libsycl must get them.
-    pub(super) fn driver_turn(&self) -> Option<DriverTurn<'_>> {
-        if self.uses_driver() { self.0.raw.driver.turn(|| self.is_exposed()) } else { None }
-    }
-
-    /// Whether commands may go to the driver without libsycl as long as no other library knows the queue.
-    pub(super) fn uses_driver(&self) -> bool {
-        self.in_order() && self.context().capabilities().driver_commands && driver_use::is_allowed()
+        !self.0.raw.exposed.swap(true, Ordering::AcqRel)
     }
 
     /// Whether a host task of another library may delay commands of this queue.
@@ -334,16 +321,6 @@ impl Queue {
             self.is_past(submitted);
         }
         Ok(is_idle)
-    }
-
-    /// Whether the host may do the work of its commands between them: host and device have one address space, no other
-    /// library knows the queue, and libsycl need not get all commands.
-    pub(crate) fn admits_host(&self) -> bool {
-        let device = self.device();
-        device.device_type() == DeviceType::Cpu
-            && device.has_system_usm()
-            && !self.is_exposed()
-            && driver_use::is_allowed()
     }
 
     /// Raises stored errors of commands or clean-ups, without waiting.

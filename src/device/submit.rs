@@ -17,9 +17,6 @@ use std::cell::Cell;
 pub(crate) use super::kernel_args::{KernelArg, KernelArgs};
 pub(crate) use crate::ffi::Extents;
 
-/// The event of a submission.
-type Submitted = std::result::Result<UniquePtr<ffi::Event>, cxx::Exception>;
-
 /// The events of a wait list, with proxies for those of other contexts.
 pub(super) struct WaitList<'a> {
     pub(super) addresses: SmallVec<[usize; 8]>,
@@ -157,13 +154,8 @@ impl Queue {
         }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
-        let (queue, waits) = (self.raw()?, &list.addresses);
-        let raw = self.by_driver_or_libsycl(
-            // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the call.
-            || unsafe { ffi::driver_memcpy(queue, target, source, bytes, waits) },
-            // SAFETY: as above.
-            || unsafe { ffi::queue_memcpy(queue, target, source, bytes, waits) },
-        );
+        // SAFETY: the caller's promise for the ranges; `list` and `after` keep the events alive during the call.
+        let raw = unsafe { ffi::queue_memcpy(self.raw()?, target, source, bytes, &list.addresses) };
         let raw = raw.during("submitting a copy")?;
         Ok(self.submitted(raw, Some(&list.submission), begun, Label::new(Kind::Copy, bytes), after))
     }
@@ -182,13 +174,8 @@ impl Queue {
         }
         let begun = recorder::begin();
         let list = self.wait_list(after)?;
-        let (queue, waits) = (self.raw()?, &list.addresses);
-        let raw = self.by_driver_or_libsycl(
-            // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the call.
-            || unsafe { ffi::driver_memset(queue, target, value, bytes, waits) },
-            // SAFETY: as above.
-            || unsafe { ffi::queue_memset(queue, target, value, bytes, waits) },
-        );
+        // SAFETY: the caller's promise for the range; `list` and `after` keep the events alive during the call.
+        let raw = unsafe { ffi::queue_memset(self.raw()?, target, value, bytes, &list.addresses) };
         let raw = raw.during("submitting a fill")?;
         Ok(self.submitted(raw, Some(&list.submission), begun, Label::new(Kind::Fill, bytes), after))
     }
@@ -255,38 +242,14 @@ impl Queue {
         let (queue, capabilities) = (self.raw()?, self.device().capabilities());
         let open = OpenLaunch { capabilities, kernel, queue, extents: &extents, args };
         let sized = open.sized(program.work_group_sizes());
-        let (more, waits) = (args.more(), &list.addresses);
-        let raw = self.by_driver_or_libsycl(
-            // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive during the
-            // call.
-            || unsafe { ffi::driver_launch(queue, kernel, &sized, args, more, waits) },
-            // SAFETY: as above.
-            || unsafe { ffi::queue_launch(queue, kernel, &sized, args, more, waits) },
-        );
+        // SAFETY: the caller's promise for kernel and arguments; `list` and `after` keep the events alive during the call.
+        let raw = unsafe { ffi::queue_launch(queue, kernel, &sized, args, args.more(), &list.addresses) };
         // A launch with dependencies may take any time.
         let launch = after.is_empty().then(|| Launch::new(program, &extents, args)).flatten();
         let raw = raw.during("launching a kernel")?;
         let event = Event::of_launch(raw, self, launch, &list.submission);
         recorder::command(begun, label, &event, after);
         Ok(event)
-    }
-
-    /// Submits a command by one of two functions. The first one returns null if only libsycl can do it.
-    fn by_driver_or_libsycl(
-        &self,
-        by_driver: impl FnOnce() -> Submitted,
-        by_libsycl: impl FnOnce() -> Submitted,
-    ) -> Submitted {
-        // The driver's events have no timestamps.
-        let turn = if self.keeps_timestamps() { None } else { self.driver_turn() };
-        if let Some(turn) = turn {
-            let raw = by_driver()?;
-            if !raw.is_null() {
-                return Ok(raw);
-            }
-            drop(turn);
-        }
-        by_libsycl()
     }
 
     /// Writes the output of complete commands, after a wait; see `Output::write`.
@@ -397,54 +360,5 @@ impl Queue {
         let event = Event::new(raw, self, submission);
         recorder::command(begun, label, &event, after);
         event
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::user_event::UserEvent;
-    use super::super::{QueueProperties, discovery};
-    use super::*;
-
-    #[test]
-    fn libsycl_knows_the_event_of_a_command_that_it_did_not_get() {
-        const NAME: &str = "device::submit::tests::libsycl_knows_the_event_of_a_command_that_it_did_not_get";
-        if !crate::runtime::is_own_process(NAME) {
-            return;
-        }
-        let devices = discovery::devices().unwrap();
-        let context = devices[0].default_context().unwrap();
-        let create = || Queue::create(&context, &devices[0], QueueProperties::default()).unwrap();
-        let (queue, other) = (create(), create());
-        let Some((gate, gated)) = UserEvent::new(&queue).unwrap() else { return };
-        let (source, mut target) = ([7u64; 4], [0u64; 4]);
-        // SAFETY: both arrays live until the copy was waited for.
-        let copy = unsafe {
-            queue.memcpy(
-                target.as_mut_ptr().expose_provenance(),
-                source.as_ptr().expose_provenance(),
-                32,
-                &[gated],
-            )
-        }
-        .unwrap();
-        let address = || copy.address().unwrap().addr();
-        let addresses = std::thread::scope(|scope| {
-            let all: Vec<_> = (0..4).map(|_| scope.spawn(address)).collect();
-            all.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
-        });
-        assert!(addresses.iter().all(|other| *other == addresses[0]), "{addresses:x?}");
-        // SAFETY: the `sycl::event` of the copy, which lives.
-        let after = unsafe { other.barrier_after_foreign(addresses[0]) }.unwrap();
-        assert!(!copy.done().unwrap() && !after.done().unwrap());
-        assert!(queue.driver_turn().is_some() || !queue.uses_driver());
-        let raw = queue.to_raw().unwrap();
-        assert!(queue.driver_turn().is_none(), "another library knows the queue");
-        gate.signal();
-        after.wait().unwrap();
-        assert!(copy.done().unwrap());
-        assert_eq!(target, source);
-        // SAFETY: made by `to_raw`, and freed once.
-        unsafe { Queue::free_raw(raw) };
     }
 }

@@ -9,7 +9,6 @@ use super::subprocess::Outcome;
 use super::system::{System, quoted};
 use super::variables;
 use crate::array::Array;
-use crate::device::header::{self, Spelling};
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, KernelOptions, Lack, TEMPORARY, install_compiler, lack, temporary_folder};
 use crate::manager::current_queue;
@@ -85,9 +84,7 @@ fn tried(asker: &Asker, changes: &[Change<'_>], kernel: impl FnOnce() -> Result<
     // Kernels cached by an earlier process would hide a broken compiler.
     let changes: Vec<_> =
         changes.iter().copied().chain([Change::Set("SYCL_CACHE_PERSISTENT", "0")]).collect();
-    // The child does not use the cache, so it tries both spellings again.
-    let kept = header::kept();
-    let work = || match answer(kernel, kept) {
+    let work = || match answer(kernel) {
         Ok(device) => format!("+{device}"),
         Err(Error::KernelBuild { log, .. }) => format!("-{log}"),
         Err(error) => format!("-{error}"),
@@ -103,20 +100,13 @@ fn tried(asker: &Asker, changes: &[Change<'_>], kernel: impl FnOnce() -> Result<
     })
 }
 
-/// Runs a kernel that writes one number, and returns its device. `kept`: the spelling that other processes use.
-fn answer(kernel: impl FnOnce() -> Result<Kernel>, kept: Option<Spelling>) -> Result<String> {
+/// Runs a kernel that writes one number, and returns its device.
+fn answer(kernel: impl FnOnce() -> Result<Kernel>) -> Result<String> {
     let to = Array::zeros::<i32>([1])?;
     // SAFETY: the kernel writes the one element of its only argument.
     unsafe { kernel()?.launch([1], &[(&to).into()]) }?;
     match to.to_vec::<i32>()?[..] {
-        [42] => {
-            let spelling = match kept.or_else(header::found) {
-                Some(Spelling::SyclHeaders) => "; with this runtime, usmq/kernel.h includes SYCL's headers",
-                Some(Spelling::Attributes) => "; usmq/kernel.h needs no other header",
-                None => "",
-            };
-            Ok(format!("{}{spelling}", to.queue().device().filter_string().unwrap_or("a device")))
-        }
+        [42] => Ok(to.queue().device().filter_string().unwrap_or("a device").to_owned()),
         ref other => Err(Error::value(format!("the kernel wrote {other:?} instead of [42]"))),
     }
 }

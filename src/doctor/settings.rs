@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const TOPIC: Topic = Topic::Settings;
 
 /// The variables that usmq reads at run time, and those that only the build reads.
-const AT_RUN_TIME: [&str; 4] = ["USMQ_POOL", "USMQ_PROFILING", "USMQ_SYCL_GRAPHS", "USMQ_DRIVER_COMMANDS"];
+const AT_RUN_TIME: [&str; 3] = ["USMQ_POOL", "USMQ_PROFILING", "USMQ_SYCL_GRAPHS"];
 const AT_BUILD: [&str; 4] = ["USMQ_SYCL_ROOT", "USMQ_ALLOW_STUB", "USMQ_MANYLINUX", "USMQ_FAULTS"];
 
 pub(super) fn findings(system: &System) -> Vec<Finding> {

@@ -1,4 +1,5 @@
-//! Small copies and fills that the calling thread does itself: on CPU devices a command takes five times as long, or more.
+//! Small copies and fills of memory that the host may access, which the calling thread does itself: a command takes five
+//! times as long, or more.
 //!
 //! The order is that of the command: after the uses in the logs, and after all earlier commands of the queue. A kernel may
 //! use addresses that no log knows, which an in-order queue or a barrier orders.
@@ -7,7 +8,7 @@ use super::allocation::{Allocation, Operand};
 use super::ordered_submit::{Logged, ordered_or_complete};
 use super::recording::is_capturing;
 use super::sharing::is_shared;
-use crate::device::{DeviceType, Event, MemoryKind, Queue, UsmKind};
+use crate::device::{Event, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::not_forked;
 use crate::trace::{Completion, Kind, Label, recorder};
@@ -69,7 +70,7 @@ pub(crate) fn waited_copy(
 
 /// Whether the host may do the work of a command, at the time when the command could start.
 fn is_admitted(queue: &Queue, operands: &[Operand<'_>]) -> Result<bool> {
-    if !queue.admits_host() || is_capturing() || !operands.iter().all(|(memory, _)| is_of_host(memory)) {
+    if queue.is_exposed() || is_capturing() || !operands.iter().all(|(memory, _)| is_of_host(memory)) {
         return Ok(false);
     }
     // Before a lock that a thread of a parent may hold for ever.
@@ -82,11 +83,12 @@ fn is_admitted(queue: &Queue, operands: &[Operand<'_>]) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether the memory is the host's: host USM, system memory, and all memory of CPU devices.
+/// Whether the memory is the host's: host USM, system memory, and all memory of devices that share it with the host. Shared
+/// USM of other devices would move to the host, and back for the next kernel.
 fn is_of_host(memory: &Allocation) -> bool {
     match (memory.kind(), memory.place()) {
         (MemoryKind::System | MemoryKind::Usm(UsmKind::Host), _) => true,
-        (MemoryKind::Usm(_), Some((_, device))) => device.device_type() == DeviceType::Cpu,
+        (MemoryKind::Usm(_), Some((_, device))) => device.host_reads_device_memory(),
         (MemoryKind::Usm(_), None) => false,
     }
 }

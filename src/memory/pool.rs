@@ -360,7 +360,7 @@ impl Pool {
             self.budget.free();
             block = take()?;
             if round > 1 {
-                std::thread::yield_now();
+                pause(round);
             }
         }
         Ok(block)
@@ -376,11 +376,10 @@ impl Pool {
     pub(super) fn give_back(&self) -> Result<()> {
         self.reap(usize::MAX);
         // Blocks in the hands of other threads, as after a wait the completion service, would be missed.
-        for _ in 0..ROUNDS {
-            if self.waiting.freeing.load(Ordering::Acquire) == 0 {
-                break;
-            }
-            std::thread::yield_now();
+        let mut round = 0;
+        while self.waiting.freeing.load(Ordering::Acquire) > 0 && round < ROUNDS {
+            pause(round);
+            round += 1;
         }
         let trimmed = self.blocks.trim();
         self.budget.free();
@@ -455,6 +454,16 @@ impl Pool {
             self.budget.free_soon();
         }
         done
+    }
+}
+
+/// Lets other threads run. The first rounds take microseconds; later ones last until a thread that other programs keep
+/// from running has had its turn.
+fn pause(round: usize) {
+    if round < ROUNDS / 4 {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

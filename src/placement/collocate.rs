@@ -2,7 +2,7 @@
 
 use super::plan::{Action, Facts, Plan, Step, decide};
 use crate::array::{Array, DType};
-use crate::device::{DeviceType, Event, Queue, UsmKind};
+use crate::device::{Event, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Allocation, Operand, by_host, ordered_across};
 use crate::trace::{Reason, with_default_reason, with_reason};
@@ -154,7 +154,7 @@ fn action_for(array: &Array, target: &Queue) -> Result<(Action, &'static str)> {
         peer_access: owner.map_or(Ok(false), |device| target.device().reaches_memory_of(device))?,
         direct_copies: target.device().capabilities().direct_copies,
         system: target.device().has_system_usm(),
-        cpu: place.is_some_and(|(_, device)| device.device_type() == DeviceType::Cpu),
+        cpu: place.is_some_and(|(_, device)| device.host_reads_device_memory()),
         kind: array.memory_kind(),
     };
     Ok(decide(facts))

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -456,47 +452,17 @@ def test_a_source_without_a_marked_function_is_an_error_with_the_fix(source: str
         usmq.Kernel.from_sycl(source, "f")(1, usmq.zeros(1, "f4"))
 
 
-# --- the trial of the runtime
+# --- SYCL's headers in place of the compiler's attributes
 
-ONCE = f"""
-import usmq
-source = '''{HEADER}USMQ_KERNEL(2) void f(int *x) {{
+
+def test_sycl_headers_declare_the_kernel_on_request() -> None:
+    source = f"""{HEADER}USMQ_KERNEL(2) void f(int *x) {{
 #ifdef USMQ_SYCL_HEADERS
   x[global_id(0) * 3 + global_id(1)] = 100;
 #endif
   x[global_id(0) * 3 + global_id(1)] += 10 * global_id(0) + global_id(1);
-}}'''
-x = usmq.zeros((2, 3), "i4")
-usmq.Kernel.from_sycl(source, "f")((2, 3), x)
-print(x.tolist())
-"""
-
-
-def fresh(cache: Path, *command: str):
-    env = {**os.environ, "SYCL_CACHE_DIR": str(cache), "SYCL_CACHE_PERSISTENT": "1"}
-    done = subprocess.run(
-        [sys.executable, *(command or ("-c", ONCE))],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return done.stdout.strip()
-
-
-def test_the_result_of_the_trial_is_kept_and_used(tmp_path):
-    cache = tmp_path / "cache"
-    cache.mkdir(mode=0o700)
-    assert fresh(cache) == "[[0, 1, 2], [10, 11, 12]]"
-    (kept,) = cache.glob("usmq-header-*")
-    assert kept.read_text() == "attributes"
-    assert fresh(cache) == "[[0, 1, 2], [10, 11, 12]]"
-    # As for a runtime that refuses the attributes: SYCL's headers declare the kernel.
-    kept.write_text("sycl headers")
-    assert fresh(cache) == "[[100, 101, 102], [110, 111, 112]]"
-    assert "includes SYCL's headers" in fresh(cache, "-m", "usmq", "doctor")
-    # A file that was cut is replaced.
-    kept.write_text("attr")
-    assert fresh(cache) == "[[0, 1, 2], [10, 11, 12]]"
-    assert kept.read_text() == "attributes"
+}}"""
+    for options, first in ([], 0), (["-DUSMQ_SYCL_HEADERS"], 100):
+        x = usmq.zeros((2, 3), "i4")
+        usmq.Kernel.from_sycl(source, "f", options=options)((2, 3), x)
+        assert x.tolist() == [[first + 10 * i + j for j in range(3)] for i in range(2)]

@@ -1,51 +1,12 @@
-//! Launches of a replay that go directly to the driver: their arguments, ranges, and order with other commands.
+//! Launches of a replay: their arguments, ranges, and order with other commands.
 
 use crate::common::{Work, advanced, default_queue, four_queues, states_of};
 use usmq::interop::suai;
-use usmq::{
-    Arg, Array, Backend, Graph, Index, Kernel, KernelOptions, Launch, Queue, Result, capture, capture_with,
-};
-
-/// The number of launches without libsycl, from the text about the graph.
-fn bound(graph: &Graph) -> usize {
-    let text = graph.explain();
-    let Some((before, _)) = text.split_once(" without libsycl") else { return 0 };
-    let number = before.rsplit(", ").next().and_then(|words| words.split(' ').next());
-    number.and_then(|number| number.parse().ok()).unwrap_or_default()
-}
-
-/// As many on OpenCL, else none.
-fn on_opencl(count: usize) -> Result<usize> {
-    Ok(if default_queue()?.device().backend() == Backend::OpenCl { count } else { 0 })
-}
+use usmq::{Arg, Array, Index, Kernel, KernelOptions, Launch, Queue, Result, capture, capture_with};
 
 fn launch(kernel: &Kernel, global: &[usize], local: Option<&[usize]>, args: &[Arg]) -> Result<()> {
     // SAFETY: the kernels of these tests stay inside of their arrays.
     unsafe { kernel.launch_with(Launch { global, local, queue: None }, args) }.map(drop)
-}
-
-#[test]
-fn launches_that_only_their_queue_follows_go_directly_to_the_driver() -> Result<()> {
-    let [in_order, profiling, loose, _] = four_queues(default_queue()?.device(), None)?;
-    let work = Work::new(&in_order)?;
-    let (x, y) = (states_of(&[1; 8], &in_order)?, states_of(&[2; 8], &in_order)?);
-    let graph = |queues: &[&Queue]| {
-        capture(|| queues.iter().try_for_each(|queue| work.advance(queue, &x, 1).map(drop)))
-    };
-    assert_eq!(bound(&graph(&[&in_order; 5])?), on_opencl(5)?);
-    assert_eq!(bound(&graph(&[&profiling; 3])?), on_opencl(2)?, "the last event has timestamps");
-    assert_eq!(bound(&graph(&[&in_order])?), on_opencl(1)?);
-    assert_eq!(bound(&graph(&[&loose; 5])?), 0, "commands of an out-of-order queue name each other");
-    // The third command follows the second by its event, and the last follows the third.
-    assert_eq!(bound(&graph(&[&in_order, &in_order, &profiling, &in_order])?), on_opencl(1)?);
-    let both = capture(|| {
-        work.advance(&in_order, &x, 1)?;
-        work.advance(&profiling, &y, 1)?;
-        work.advance(&in_order, &x, 1)?;
-        work.mix(&in_order, &x, &y).map(drop)
-    })?;
-    assert_eq!(bound(&both), on_opencl(2)?);
-    Ok(())
 }
 
 const ARGUMENTS: &str = "
@@ -75,12 +36,10 @@ kernel void reversed(global uint *x, local uint *scratch) {
 /// Runs the launches three times directly and three times as replays of a capture, and compares the arrays.
 fn compare<T: usmq::Element + PartialEq + std::fmt::Debug>(
     start: &[T],
-    bound_launches: usize,
     run: impl Fn(&Array) -> Result<()>,
 ) -> Result<()> {
     let (direct, replayed) = (Array::from_slice(start)?, Array::from_slice(start)?);
     let graph = capture(|| (0..4).try_for_each(|_| run(&replayed)))?;
-    assert_eq!(bound(&graph), bound_launches, "{}", graph.explain());
     for _ in 0..3 {
         (0..4).try_for_each(|_| run(&direct))?;
         graph.replay()?;
@@ -91,10 +50,6 @@ fn compare<T: usmq::Element + PartialEq + std::fmt::Debug>(
 
 #[test]
 fn each_kind_of_argument_and_range_is_that_of_the_capture() -> Result<()> {
-    if on_opencl(1)? == 0 {
-        println!("skipped: needs a device of the opencl backend");
-        return Ok(());
-    }
     let kernel = |name: &str| Kernel::from_opencl(ARGUMENTS, name, KernelOptions::default());
     let (arguments, places, required, reversed) =
         (kernel("arguments")?, kernel("places")?, kernel("required")?, kernel("reversed")?);
@@ -102,7 +57,7 @@ fn each_kind_of_argument_and_range_is_that_of_the_capture() -> Result<()> {
     record.extend((1..10i32).flat_map(i32::to_ne_bytes));
     record.extend([0; 4]);
     let other = Array::from_slice(&(0..16u8).map(f64::from).collect::<Vec<_>>())?;
-    compare(&[1f64; 16], 4, |out| {
+    compare(&[1f64; 16], |out| {
         let args = [
             (-3i8).into(),
             200u8.into(),
@@ -129,10 +84,10 @@ fn each_kind_of_argument_and_range_is_that_of_the_capture() -> Result<()> {
         (&[2, 3, 4], None),
         (&[2, 3, 4], Some(&[1, 3, 2])),
     ] {
-        compare(&[7u32; 24], 4, |out| launch(&places, global, local, &[out.into()]))?;
+        compare(&[7u32; 24], |out| launch(&places, global, local, &[out.into()]))?;
     }
-    compare(&[7u32; 8], 4, |out| launch(&required, &[8], Some(&[4]), &[out.into()]))?;
-    compare(&[1u32, 2, 3, 4], 0, |x| launch(&reversed, &[4], Some(&[4]), &[x.into(), Arg::local(16)]))
+    compare(&[7u32; 8], |out| launch(&required, &[8], Some(&[4]), &[out.into()]))?;
+    compare(&[1u32, 2, 3, 4], |x| launch(&reversed, &[4], Some(&[4]), &[x.into(), Arg::local(16)]))
 }
 
 #[test]
@@ -200,7 +155,6 @@ fn a_barrier_ends_after_the_launches_before_it() -> Result<()> {
         work.advance(&in_order, &x, STEPS)?;
         in_order.barrier(&[]).map(drop)
     })?;
-    assert_eq!(bound(&graph), on_opencl(2)?);
     let mut expected = 1;
     for _ in 0..3 {
         graph.replay()?;
@@ -211,9 +165,9 @@ fn a_barrier_ends_after_the_launches_before_it() -> Result<()> {
     Ok(())
 }
 
-/// Commands of libsycl and of the driver follow each other on one queue, and each kind of wait covers both.
+/// A replay and other commands follow each other on one queue, and each kind of wait covers both.
 #[test]
-fn replays_are_ordered_with_commands_of_libsycl_on_the_same_queue() -> Result<()> {
+fn replays_are_ordered_with_other_commands_on_the_same_queue() -> Result<()> {
     const SIZE: usize = 64;
     let queue = default_queue()?;
     let work = Work::new(&queue)?;

@@ -8,7 +8,7 @@ use super::filter_kernels::{Arg, Items, LANES, launch};
 use super::layout::Layout;
 use super::table::Table;
 use crate::array::{Array, DType, Index};
-use crate::device::{DeviceType, Queue, UsmKind};
+use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::refuse;
 use crate::trace::{Reason, with_default_reason};
@@ -146,8 +146,8 @@ impl Rows {
                 let name = sized("usmq_filter_text", &offsets);
                 let args = [&offsets, &taken, &self.numbers, &text].map(Arg::Read);
                 // On a CPU in sequence, elsewhere one work-item for each text.
-                let is_cpu = column.queue().device().device_type() == DeviceType::Cpu;
-                let (lanes, items) = match is_cpu {
+                let in_sequence = column.queue().device().computes_in_waiting_threads();
+                let (lanes, items) = match in_sequence {
                     true => (lanes(self.len()), Items::Lanes(lanes(self.len()))),
                     false => (self.len(), Items::Each(self.len())),
                 };

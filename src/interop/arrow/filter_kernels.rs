@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::device::submit::{Extents, KernelArgs};
-use crate::device::{Code, DeviceType, Includes, Program, Queue};
+use crate::device::{Code, Includes, Program, Queue};
 use crate::error::Result;
 use crate::memory::{Access, ordered};
 use crate::trace::{Kind, Label};
@@ -226,7 +226,7 @@ pub(super) fn launch(
         Items::Each(items) => Extents::padded(items),
         Items::Lanes(lanes) => {
             let mut extents = Extents::range(&[lanes]);
-            if queue.device().device_type() == DeviceType::Cpu {
+            if queue.device().computes_in_waiting_threads() {
                 // Alone in its group, a work-item that loops is not vectorised with others: the compiler of the CPU
                 // driver would turn each step into gathers and scatters.
                 extents.local[0] = 1;

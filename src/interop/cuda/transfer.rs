@@ -8,7 +8,7 @@ use super::driver::{Driver, Handle, Recorded};
 use super::in_flight::InFlight;
 use super::transfer_stream::TransferStream;
 use crate::completion::watch;
-use crate::device::{DeviceType, Event, Queue, UserEvent, UsmKind};
+use crate::device::{Event, Queue, UserEvent, UsmKind};
 use crate::error::{Error, Result};
 use crate::memory::{
     Access, Allocation, Attached, ForeignOwner, OWN_RANGE, attach, ordered_or_complete, refuse,
@@ -48,7 +48,7 @@ pub(super) struct Remote {
 /// Whether a transfer of this many bytes can use USM of this kind directly: the driver registers whole allocations of
 /// memory that is the host's.
 pub(super) fn is_direct(kind: UsmKind, queue: &Queue, bytes: usize) -> bool {
-    bytes >= OWN_RANGE && (kind == UsmKind::Host || queue.device().device_type() == DeviceType::Cpu)
+    bytes >= OWN_RANGE && (kind == UsmKind::Host || queue.device().host_reads_device_memory())
 }
 
 /// Registers USM with the driver until the runtime frees it. False if usmq does not free it, or it is a part of an

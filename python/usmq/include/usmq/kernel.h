@@ -12,9 +12,9 @@
 // All names are in the namespace usmq and, for convenience, also in the global one. Define USMQ_NO_NAMES before the
 // include to keep them in usmq only, for example beside `using namespace sycl`.
 //
-// Macros that usmq defines:
-//     USMQ_DIMENSIONS    the dimensions of the kernel, if the source shows them
-//     USMQ_SYCL_HEADERS  declare kernels by the SYCL headers, since this runtime does not accept the spellings below
+// Macros:
+//     USMQ_DIMENSIONS    defined by usmq: the dimensions of the kernel, if the source shows them
+//     USMQ_SYCL_HEADERS  defined by you: declare kernels by the SYCL headers, if the runtime refuses the others
 //
 // Sources: SPIR-V 1.6, section 3.21 (BuiltIn); OpenCL Extended Instruction Set 1.0, section 2.1 (math);
 // sycl_ext_oneapi_free_function_kernels (kernels), sycl_ext_oneapi_work_group_memory and _static (local memory).
