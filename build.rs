@@ -16,19 +16,8 @@ use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
 use std::path::Path;
 use wheels::WHEELS;
 
-const SOURCES: [&str; 11] = [
-    "device",
-    "context",
-    "queue",
-    "event",
-    "user_event",
-    "usm",
-    "pool",
-    "kernel",
-    "graph",
-    "opencl",
-    "emulation",
-];
+const SOURCES: [&str; 10] =
+    ["device", "context", "queue", "event", "user_event", "usm", "kernel", "graph", "opencl", "emulation"];
 
 fn main() {
     for path in ["build.rs", "build", "cpp", "layers", "src/ffi.rs"] {
@@ -116,8 +105,8 @@ fn build_with(sycl: &Sycl) {
 /// Warns about untested versions.
 fn watch(sycl: &Sycl) {
     let include = &sycl.include[0];
-    // A missing file would count as changed at every build; a toolkit may have umf elsewhere.
-    for path in [sycl.lib.join("libsycl.so"), include.join("sycl/sycl.hpp"), include.join("umf/base.h")] {
+    // A missing file would count as changed at every build.
+    for path in [sycl.lib.join("libsycl.so"), include.join("sycl/sycl.hpp")] {
         if path.exists() {
             println!("cargo:rerun-if-changed={}", path.display());
         }
@@ -148,7 +137,6 @@ fn link(sycl: &Sycl) {
     let lib = sycl.lib.display();
     println!("cargo:rustc-link-search=native={}", search.display());
     println!("cargo:rustc-link-lib=dylib=sycl");
-    println!("cargo:rustc-link-lib=dylib=umf");
     println!("cargo:rustc-link-lib=dylib=dl");
     // Lets a built example start outside of cargo too. (The instruction is an error without examples.)
     if Path::new(&env("CARGO_MANIFEST_DIR")).join("examples").is_dir() {

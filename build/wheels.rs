@@ -9,11 +9,10 @@ pub struct Wheel {
     below: [u32; 2],
 }
 
-/// The requirements of an application: headers and libsycl, the driver of the CPU device, memory pools.
-pub const WHEELS: [Wheel; 3] = [
+/// The requirements of an application: headers and libsycl, the driver of the CPU device.
+pub const WHEELS: [Wheel; 2] = [
     Wheel { name: "intel-sycl-rt", from: [2026, 1], below: [2027, 0] },
     Wheel { name: "intel-opencl-rt", from: [2026, 1], below: [2027, 0] },
-    Wheel { name: "umf", from: [1, 1], below: [2, 0] },
 ];
 
 impl Wheel {

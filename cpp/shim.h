@@ -14,8 +14,6 @@
 #include <string>
 #include <vector>
 
-struct umf_memory_provider_t;
-struct umf_memory_pool_t;
 struct _cl_event;
 struct _cl_program;
 
@@ -65,45 +63,6 @@ struct Queue {
   std::shared_ptr<ErrorStore> errors;
 };
 
-// Memory that a pool allocated from the runtime and has released.
-struct UsmBlock {
-  void *pointer;
-  std::size_t size;
-  Context context;
-};
-
-// The bytes that several pools together have allocated from the runtime, and their limit.
-struct UsmBudget {
-  bool take(std::uint64_t bytes) const noexcept;
-  mutable std::atomic<std::uint64_t> taken{0};
-  mutable std::atomic<std::uint64_t> requests{0};
-  mutable std::atomic<std::uint64_t> limit{UINT64_MAX};
-  // Blocks that wait for budget_free: a free may block, and destructors use pools. Their pools may no longer exist.
-  mutable std::mutex lock;
-  mutable std::vector<UsmBlock> unused;
-  mutable std::atomic<bool> has_unused{false};
-  // Held while blocks are freed, so that a thread that needs their memory waits for it.
-  mutable std::mutex freeing;
-};
-
-// The memory source of a pool.
-struct UsmSource {
-  UsmSource(std::uint8_t code, const Device &on, const Context &in, const UsmBudget &of);
-  sycl::usm::alloc kind;
-  Device device;
-  Context context;
-  const UsmBudget &budget;
-};
-
-struct UsmPool {
-  explicit UsmPool(const UsmSource &from) : source(from) {}
-  UsmPool(const UsmPool &) = delete;
-  ~UsmPool();
-  UsmSource source;
-  umf_memory_provider_t *provider = nullptr;
-  mutable umf_memory_pool_t *pool = nullptr; // pool_renew replaces it
-};
-
 // An OpenCL event, with its release function.
 using NativeEvent = std::unique_ptr<_cl_event, int (*)(_cl_event *)>;
 
@@ -139,7 +98,6 @@ struct DeviceInfo;
 struct DeviceProperties;
 struct NamedNumber;
 struct PlatformInfo;
-struct BudgetStats;
 struct IncludeFile;
 struct Extents;
 struct KernelArg;
@@ -258,22 +216,8 @@ UsmInfo usm_info(std::array<std::size_t, 2> driver, std::size_t pointer);
 std::uint8_t usm_kind(std::size_t pointer, const Context &context);
 std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
 std::size_t device_native(const Device &device);
-
-// memory pools
-std::unique_ptr<UsmBudget> budget_new();
-void budget_set_limit(const UsmBudget &budget, std::uint64_t bytes) noexcept;
-BudgetStats budget_stats(const UsmBudget &budget) noexcept;
-bool budget_has_unused(const UsmBudget &budget) noexcept;
-// Calls `before_free` with the address of each block.
-void budget_free(const UsmBudget &budget, rust::Fn<void(std::size_t)> before_free) noexcept;
-std::unique_ptr<UsmPool> pool_new(std::uint8_t kind, const Device &device, const Context &context,
-                                  const UsmBudget &budget);
-void pool_renew(const UsmPool &pool);
-std::size_t pool_alloc(const UsmPool &pool, std::size_t bytes) noexcept;
-void pool_free(const UsmPool &pool, std::size_t pointer);
-void pool_trim(const UsmPool &pool);
-std::size_t block_alloc(const UsmPool &pool, std::size_t bytes) noexcept;
-void block_free(const UsmPool &pool, std::size_t pointer, std::size_t bytes) noexcept;
+std::size_t usm_alloc(std::uint8_t kind, const Device &device, const Context &context, std::size_t bytes) noexcept;
+bool usm_free(const Context &context, std::size_t pointer) noexcept;
 
 // kernels
 std::unique_ptr<Bundle> bundle_from_sycl(const Context &context, const Device &device, rust::Str source,

@@ -2,6 +2,7 @@
 #include "opencl.h"
 #include "usmq/src/ffi.rs.h"
 
+#include <algorithm>
 #include <sycl/backend/opencl.hpp>
 
 namespace usmq {
@@ -17,15 +18,20 @@ constexpr cl_uint kTypeHost = 0x4197;    // CL_MEM_TYPE_HOST_INTEL
 constexpr cl_uint kTypeDevice = 0x4198;  // CL_MEM_TYPE_DEVICE_INTEL
 constexpr cl_uint kTypeShared = 0x4199;  // CL_MEM_TYPE_SHARED_INTEL
 
-} // namespace
+// Sufficient for vector loads of every device and for Arrow's recommendation.
+constexpr std::size_t kAlignment = 64;
 
-UsmSource::UsmSource(std::uint8_t code, const Device &on, const Context &in, const UsmBudget &of)
-    : kind(static_cast<UsmCode>(code) == UsmCode::Host     ? sycl::usm::alloc::host
-           : static_cast<UsmCode>(code) == UsmCode::Shared ? sycl::usm::alloc::shared
-                                                           : sycl::usm::alloc::device),
-      device(on), context(in), budget(of) {}
+sycl::usm::alloc usm_kind_of(std::uint8_t code) {
+  switch (static_cast<UsmCode>(code)) {
+  case UsmCode::Host:
+    return sycl::usm::alloc::host;
+  case UsmCode::Shared:
+    return sycl::usm::alloc::shared;
+  default:
+    return sycl::usm::alloc::device;
+  }
+}
 
-namespace {
 
 using MemoryInfo = cl_int(CL_API_CALL *)(cl_context, const void *, cl_uint, std::size_t, void *, std::size_t *);
 
@@ -87,6 +93,34 @@ std::size_t device_native(const Device &device) {
   Owned<cl_device_id> native("clReleaseDevice");
   native.object = sycl::get_native<sycl::backend::opencl>(device); // which retains it, as the SYCL device does
   return reinterpret_cast<std::size_t>(native.object);
+}
+
+std::size_t usm_alloc(std::uint8_t kind, const Device &device, const Context &context, std::size_t bytes) noexcept {
+  const ForeignCall counted;
+  if (counted.is_late()) {
+    return 0;
+  }
+  try {
+    USMQ_FAULT_POINT("sycl::aligned_alloc");
+    return reinterpret_cast<std::size_t>(
+        sycl::aligned_alloc(kAlignment, std::max<std::size_t>(bytes, 1), device, context, usm_kind_of(kind)));
+  } catch (...) {
+    return 0;
+  }
+}
+
+bool usm_free(const Context &context, std::size_t pointer) noexcept {
+  const ForeignCall counted;
+  if (counted.is_late()) {
+    return false;
+  }
+  try {
+    USMQ_FAULT_POINT("sycl::free");
+    sycl::free(reinterpret_cast<void *>(pointer), context);
+    return true;
+  } catch (...) {
+    return false;
+  }
 }
 
 } // namespace usmq

@@ -78,14 +78,6 @@ pub(crate) mod bridge {
         backend: String,
     }
 
-    /// Memory that pools have allocated from the runtime together.
-    struct BudgetStats {
-        /// Bytes held.
-        reserved: u64,
-        /// Number of allocations requested from the runtime so far.
-        requests: u64,
-    }
-
     /// USM kinds as both sides of the bridge encode them.
     #[repr(u8)]
     #[derive(Debug)]
@@ -205,8 +197,6 @@ pub(crate) mod bridge {
         type Event;
         type Kernel;
         type Bundle;
-        type UsmBudget;
-        type UsmPool;
         type UserEvent;
         type CommandList;
         type SyclGraph;
@@ -413,39 +403,12 @@ pub(crate) mod bridge {
         /// The `cl_device_id` of a device of the opencl backend.
         fn device_native(device: &Device) -> Result<usize>;
 
-        fn budget_new() -> Result<UniquePtr<UsmBudget>>;
-        fn budget_set_limit(budget: &UsmBudget, bytes: u64);
-        fn budget_stats(budget: &UsmBudget) -> BudgetStats;
-        /// Whether pools have released memory that is not freed yet.
-        fn budget_has_unused(budget: &UsmBudget) -> bool;
-        /// Frees it at the runtime, which may wait for commands. No other function frees memory.
-        /// Calls `before_free` with the address of each block.
-        fn budget_free(budget: &UsmBudget, before_free: fn(usize));
+        /// Allocates at least one byte, aligned to 64. Returns 0 if that fails.
+        fn usm_alloc(kind: u8, device: &Device, context: &Context, bytes: usize) -> usize;
+        /// Returns false if the runtime does not free it. May wait for commands.
         /// # Safety
-        /// The budget outlives the pool.
-        unsafe fn pool_new(
-            kind: u8,
-            device: &Device,
-            context: &Context,
-            budget: &UsmBudget,
-        ) -> Result<UniquePtr<UsmPool>>;
-        /// Replaces UMF's pool by an empty one.
-        /// # Safety
-        /// During the call no block of `pool_alloc` exists, and no thread calls `pool_alloc`, `pool_free` or
-        /// `pool_trim`.
-        unsafe fn pool_renew(pool: &UsmPool) -> Result<()>;
-        /// Allocates up to 32 KiB from UMF's pool. Returns 0 if that fails.
-        fn pool_alloc(pool: &UsmPool, bytes: usize) -> usize;
-        /// # Safety
-        /// `pointer` came from `pool_alloc` of this pool, is freed once, and no command uses it any more.
-        unsafe fn pool_free(pool: &UsmPool, pointer: usize) -> Result<()>;
-        fn pool_trim(pool: &UsmPool) -> Result<()>;
-        /// Allocates from the runtime. Returns 0 if that fails.
-        fn block_alloc(pool: &UsmPool, bytes: usize) -> usize;
-        /// # Safety
-        /// `pointer` came from `block_alloc` of this pool for as many bytes, is freed once, and no command
-        /// uses it any more.
-        unsafe fn block_free(pool: &UsmPool, pointer: usize, bytes: usize);
+        /// `pointer` came from `usm_alloc` for this context, is freed once, and no command uses it any more.
+        unsafe fn usm_free(context: &Context, pointer: usize) -> bool;
 
         /// `registered` makes one kernel available by its C++ name; empty if all names are `extern "C"`.
         fn bundle_from_sycl(
@@ -539,13 +502,3 @@ macro_rules! any_thread {
 }
 
 any_thread! { Device Context Queue Event Kernel Bundle UserEvent CommandList SyclGraph }
-
-// SAFETY: as above; a budget has atomic counters, and a list with a lock of its own.
-unsafe impl Send for UsmBudget {}
-// SAFETY: as above.
-unsafe impl Sync for UsmBudget {}
-// SAFETY: as above; UMF's pools have locks, a pool is replaced without concurrent calls, and the source's
-// counters are atomic.
-unsafe impl Send for UsmPool {}
-// SAFETY: as above.
-unsafe impl Sync for UsmPool {}

@@ -91,7 +91,6 @@ shim | grep -q -- ' -fsycl ' || fail "icpx is not asked for SYCL: $(shim)"
 grep -q 'usmq is tested with' "$script_output" && fail "a warning of tested versions: $(grep 'is tested with' "$script_output")"
 newer=$place/newer
 mkdir -p "$newer/lib/python3.99/site-packages/intel_sycl_rt-2027.0.0.dist-info"
-mkdir "$newer/lib/python3.99/site-packages/umf-1.1.0.dist-info"
 ln -s "$toolkit/include" "$newer/include"
 ln -s "$(readlink -f "$checkout/.venv")"/lib/lib*.so* "$newer/lib/"
 build "a runtime outside of the tested range" USMQ_SYCL_ROOT="$newer"

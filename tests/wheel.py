@@ -30,7 +30,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTENSION, LIBRARY = "usmq/_core.abi3.so", "usmq/lib/libusmq.so.0"
 LAYERS = "usmq/lib/libusmq_layers.so"
 # They come from wheels that ours depends on; a copy of one would be a second SYCL runtime.
-RUNTIME = {"libsycl.so.9", "libumf.so.1"}
+RUNTIME = {"libsycl.so.9"}
 MUST_HAVE = {
     EXTENSION,
     LIBRARY,

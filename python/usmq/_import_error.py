@@ -7,7 +7,7 @@ import re
 import sys
 
 # The range of pyproject.toml.
-INSTALL = "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'"
+INSTALL = "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027'"
 
 # The wheel of a library, by the start of its name; all others come with intel-sycl-rt.
 _WHEELS = {

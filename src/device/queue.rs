@@ -9,7 +9,9 @@ use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::checks::InDestructor;
 use crate::runtime::exit::help_to_the_end;
-use crate::runtime::{self, AnyInterned, ForkMutex, Interned, Interner, not_forked, retry, without_python_lock};
+use crate::runtime::{
+    self, AnyInterned, ForkMutex, Interned, Interner, not_forked, retry, without_python_lock,
+};
 use crate::trace::{DeviceHandle, QueueHandle, TracedQueue};
 use cxx::UniquePtr;
 use once_cell::sync::{Lazy, OnceCell};

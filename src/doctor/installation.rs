@@ -9,8 +9,7 @@ use std::path::Path;
 
 const TOPIC: Topic = Topic::Runtime;
 
-pub(super) const INSTALL: &str =
-    "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'";
+pub(super) const INSTALL: &str = "pip install 'intel-sycl-rt>=2026.1,<2027' 'intel-opencl-rt>=2026.1,<2027'";
 
 /// The command that reinstalls a wheel of the runtime in the installed version.
 pub(super) fn reinstall(system: &System, package: &str) -> String {

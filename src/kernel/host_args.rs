@@ -373,7 +373,7 @@ impl<'a> Transfers<'a> {
     }
 }
 
-/// The alignment of pool memory (`cpp/pool.cc`).
+/// The alignment of pool memory (`cpp/usm.cc`).
 const ALIGNMENT: usize = 64;
 
 /// The union of overlapping spans.

@@ -166,7 +166,7 @@ impl Allocation {
     }
 
     fn ours(bytes: usize, pool: Interned<Pool>, block: Block, last_use: Option<Event>) -> Arc<Self> {
-        let (pointer, kind) = (block.pointer(), pool.kind.into());
+        let (pointer, kind) = (block.pointer(), pool.source.kind.into());
         let log = LogOf::Own(ForkMutex::new(Log::after(last_use)));
         Self::made((pointer, bytes), kind, AllocationOwner::Ours { pool, block }, log)
     }
@@ -264,7 +264,7 @@ impl Allocation {
     /// The context and the device of USM; `None` for system memory, which has neither.
     pub(crate) fn place(&self) -> Option<(&Context, &Device)> {
         match &self.owner {
-            AllocationOwner::Ours { pool, .. } => Some((&pool.context, &pool.device)),
+            AllocationOwner::Ours { pool, .. } => Some((&pool.source.context, &pool.source.device)),
             AllocationOwner::Foreign { context, device, .. } => Some((context, device)),
             AllocationOwner::System { .. } => None,
         }

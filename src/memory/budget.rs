@@ -1,21 +1,22 @@
 //! Usage and limit shared by all pools of one device and USM kind, across contexts.
 
-use super::attached::detach;
+use super::unused::UnusedBlocks;
 use crate::completion::release;
 use crate::device::{Device, UsmKind};
-use crate::error::{During, Result};
-use crate::ffi;
-use crate::runtime::{ForkMutex, Handle, checks};
-use crate::trace::recorder;
+use crate::error::Result;
+use crate::runtime::ForkMutex;
 use once_cell::sync::Lazy;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The account of a device and USM kind. Lives as long as the process, unlike pools.
 pub(super) struct Budget {
-    raw: Handle<ffi::UsmBudget>,
-    /// A copy of the limit in the shim, which costs no call.
     limit: AtomicU64,
+    /// Bytes of the runtime, in use or kept.
+    reserved: AtomicU64,
+    /// The number of allocations at the runtime.
+    requests: AtomicU64,
+    pub(super) unused: UnusedBlocks,
     /// Bytes of arrays, as requested.
     used: AtomicU64,
     peak: AtomicU64,
@@ -53,28 +54,21 @@ impl Budgets {
         self.limits.insert((device.cloned(), kind), bytes.unwrap_or(NONE));
     }
 
-    fn apply(&self, device: &Device, kind: UsmKind, budget: &Budget) -> Result<()> {
+    fn apply(&self, device: &Device, kind: UsmKind, budget: &Budget) {
         let limit = self.limit(Some(device), kind).unwrap_or(NONE);
-        ffi::budget_set_limit(budget.raw()?, limit);
         budget.limit.store(limit, Ordering::Relaxed);
-        Ok(())
     }
 }
 
 impl Budget {
     /// Frees memory that pools have released. May wait for commands that use other memory.
     pub(super) fn free(&self) {
-        checks::frees();
-        if let Ok(raw) = self.raw() {
-            let _own = recorder::begin();
-            ffi::budget_free(raw, detach);
-        }
+        self.unused.free(|bytes| self.give_back(bytes));
     }
 
     /// Schedules [`free`](Self::free) on the release thread.
     pub(super) fn free_soon(&'static self) {
-        let unused = self.raw().is_ok_and(ffi::budget_has_unused);
-        if unused && !self.frees.swap(true, Ordering::AcqRel) {
+        if self.unused.exist() && !self.frees.swap(true, Ordering::AcqRel) {
             release(|| {
                 self.frees.store(false, Ordering::Release);
                 self.free();
@@ -82,8 +76,21 @@ impl Budget {
         }
     }
 
-    pub(super) fn raw(&self) -> Result<&ffi::UsmBudget> {
-        self.raw.get()
+    /// Counts bytes that a pool is about to take from the runtime, if the limit permits. Zero bytes always fit.
+    pub(super) fn take(&self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        let fits =
+            |reserved: u64| reserved.checked_add(bytes).filter(|sum| bytes == 0 || *sum <= self.limit());
+        self.reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    /// Ends the count of bytes that the runtime has again.
+    pub(super) fn give_back(&self, bytes: usize) {
+        self.reserved.fetch_sub(bytes as u64, Ordering::AcqRel);
+    }
+
+    pub(super) fn count_request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds `bytes` of a new array.
@@ -120,9 +127,14 @@ impl Budget {
         self.allocations.load(Ordering::Relaxed)
     }
 
-    /// The requests to the runtime, and the bytes allocated from it.
-    pub(super) fn stats(&self) -> Result<ffi::BudgetStats> {
-        Ok(ffi::budget_stats(self.raw()?))
+    /// Bytes allocated from the runtime.
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// The number of allocations at the runtime.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     pub(super) fn limit(&self) -> u64 {
@@ -132,16 +144,22 @@ impl Budget {
 
 /// The budget for pools of this device and kind.
 pub(super) fn for_device(device: &Device, kind: UsmKind) -> Result<&'static Budget> {
-    let raw = Handle::new(ffi::budget_new().during("creating a memory budget")?);
     let zero = || AtomicU64::new(0);
-    let frees = AtomicBool::new(false);
-    let limit = AtomicU64::new(NONE);
-    let budget =
-        Budget { raw, limit, used: zero(), peak: zero(), allocations: zero(), releases: zero(), frees };
+    let budget = Budget {
+        limit: AtomicU64::new(NONE),
+        reserved: zero(),
+        requests: zero(),
+        unused: UnusedBlocks::default(),
+        used: zero(),
+        peak: zero(),
+        allocations: zero(),
+        releases: zero(),
+        frees: AtomicBool::new(false),
+    };
     let mut budgets = BUDGETS.lock()?;
     let made = budgets.made.entry((device.clone(), kind)).or_insert_with(|| Box::leak(Box::new(budget)));
     let made: &'static Budget = made;
-    budgets.apply(device, kind, made)?;
+    budgets.apply(device, kind, made);
     Ok(made)
 }
 
@@ -157,7 +175,7 @@ pub(super) fn set_limit(bytes: Option<u64>, device: Option<&Device>, kind: UsmKi
     budgets.set_limit(bytes, device, kind);
     for ((device, also), budget) in &budgets.made {
         if *also == kind {
-            budgets.apply(device, kind, budget)?;
+            budgets.apply(device, kind, budget);
         }
     }
     Ok(())

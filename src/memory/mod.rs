@@ -14,9 +14,12 @@ mod pool;
 mod recording;
 mod relief;
 pub(crate) mod sharing;
+mod slabs;
+mod source;
 mod stats;
 mod system;
 pub(crate) mod try_reserve;
+mod unused;
 mod views;
 
 pub(crate) use access_log::Access;

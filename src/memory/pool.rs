@@ -4,22 +4,21 @@
 //! whose last use is pending therefore waits here until that is complete. The same in-order queue may reuse
 //! it immediately: its next command follows the last use anyway.
 
-use super::budget::{self, Budget};
+use super::budget;
 use super::free_list::{Block, FreeList};
 use super::history;
 use super::ordered_submit::Log;
 use super::relief;
+use super::source::Source;
 use crate::completion::{Progress, Watched, release, watch};
 use crate::device::recording::suspend;
-use crate::device::{Context, ContextKey, Device, Event, Queue, UsmKind};
-use crate::error::{During, Error, Result};
-use crate::ffi;
+use crate::device::{ContextKey, Device, Event, Queue, UsmKind};
+use crate::error::{Error, Result};
 use crate::runtime::{AnyInterned, ForkMutex, Interned, Interner, not_forked};
 use crate::trace::{Kind, Reason, recorder, with_reason};
 use once_cell::sync::Lazy;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -49,25 +48,17 @@ pub(super) enum Reuse {
 }
 
 pub(super) struct Pool {
-    blocks: ManuallyDrop<FreeList>,
-    budget: &'static Budget,
-    pub(super) context: Context,
-    pub(super) device: Device,
-    pub(super) kind: UsmKind,
+    pub(super) source: Source,
+    blocks: FreeList,
     waiting: WaitingList,
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: taken once, here, and not used afterwards.
-        let blocks = unsafe { ManuallyDrop::take(&mut self.blocks) };
         // A forked child returns no memory.
-        let _ = blocks.empty();
-        let budget = self.budget;
-        release(move || {
-            drop(blocks);
-            budget.free();
-        });
+        let _ = self.blocks.trim(&self.source);
+        let budget = self.source.budget;
+        release(move || budget.free());
     }
 }
 
@@ -145,11 +136,11 @@ struct Reaper {
 
 impl Reaper {
     fn new(pool: Interned<Pool>) -> Self {
-        Self { allocations: pool.budget.allocations(), pool, since: Instant::now() }
+        Self { allocations: pool.source.budget.allocations(), pool, since: Instant::now() }
     }
 
     fn is_quiet(&mut self) -> bool {
-        let allocations = self.pool.budget.allocations();
+        let allocations = self.pool.source.budget.allocations();
         if allocations != self.allocations {
             (self.allocations, self.since) = (allocations, Instant::now());
         }
@@ -239,22 +230,17 @@ impl Pool {
 
     /// The pools that share this pool's budget, including this one.
     fn siblings(&self) -> impl Iterator<Item = Interned<Self>> {
-        Self::all().into_iter().flatten().filter(|pool| pool.device == self.device && pool.kind == self.kind)
+        Self::all()
+            .into_iter()
+            .flatten()
+            .filter(|pool| pool.source.device == self.source.device && pool.source.kind == self.source.kind)
     }
 
     fn new(queue: &Queue, kind: UsmKind) -> Result<Self> {
         let device = queue.device();
         let budget = budget::for_device(device, kind)?;
-        // SAFETY: a budget lives as long as the process.
-        let raw = unsafe { ffi::pool_new(kind.code(), device.raw()?, queue.context().raw()?, budget.raw()?) };
-        Ok(Self {
-            blocks: ManuallyDrop::new(FreeList::new(raw.during("creating a memory pool")?, pooling_is_on())),
-            budget,
-            context: queue.context().clone(),
-            device: device.clone(),
-            kind,
-            waiting: WaitingList::default(),
-        })
+        let source = Source { context: queue.context().clone(), device: device.clone(), kind, budget };
+        Ok(Self { source, blocks: FreeList::new(pooling_is_on()), waiting: WaitingList::default() })
     }
 
     /// Allocates a block of `bytes` for use on `queue`, and returns the event after which another queue may
@@ -277,9 +263,9 @@ impl Pool {
             }
         };
         let hit = begun.is_none() || before == self.requests();
-        recorder::memory(begun, Kind::Allocate, bytes, hit, (&self.device, self.kind.name()));
-        self.budget.add(bytes as u64);
-        history::allocated(block.pointer(), bytes, self.kind, &self.device);
+        recorder::memory(begun, Kind::Allocate, bytes, hit, (&self.source.device, self.source.kind.name()));
+        self.source.budget.add(bytes as u64);
+        history::allocated(block.pointer(), bytes, self.source.kind, &self.source.device);
         Ok((block, last_use))
     }
 
@@ -289,7 +275,7 @@ impl Pool {
             return None;
         }
         let block = self.blocks.take_kept(bytes)?;
-        self.budget.add(bytes as u64);
+        self.source.budget.add(bytes as u64);
         Some(block)
     }
 
@@ -299,8 +285,14 @@ impl Pool {
         if not_forked().is_err() {
             return;
         }
-        recorder::memory(recorder::begin(), Kind::Free, bytes, true, (&pool.device, pool.kind.name()));
-        pool.budget.remove(bytes as u64);
+        recorder::memory(
+            recorder::begin(),
+            Kind::Free,
+            bytes,
+            true,
+            (&pool.source.device, pool.source.kind.name()),
+        );
+        pool.source.budget.remove(bytes as u64);
         history::freed(block.pointer());
         if log.access.is_pending() || !log.shared_on.is_empty() || !pool.put(&block) {
             let (pending, unseen) = (log.access.pending(), std::mem::take(&mut log.shared_on));
@@ -334,7 +326,7 @@ impl Pool {
             if let Some(block) = self.try_allocate_block(bytes)? {
                 return Ok(block);
             }
-            if !relief::make_room(&self.device, self.kind, bytes)? {
+            if !relief::make_room(&self.source.device, self.source.kind, bytes)? {
                 return Err(self.out_of_memory(bytes));
             }
         }
@@ -342,12 +334,14 @@ impl Pool {
 
     fn try_allocate_block(&self, bytes: usize) -> Result<Option<Block>> {
         // Kept blocks may date from a higher limit.
-        let take = || if self.fits(bytes) { self.blocks.take(bytes) } else { Ok(None) };
+        let take = || if self.fits(bytes) { self.blocks.take(&self.source, bytes) } else { Ok(None) };
         let mut block = take()?;
         // Under pressure: first return free blocks, then wait for blocks in use. While arrays hold
         // less than the limit, other threads hold the rest and are about to return it.
         for round in 0..ROUNDS {
-            if block.is_some() || (round > 1 && (self.budget.limit() == budget::NONE || !self.fits(bytes))) {
+            if block.is_some()
+                || (round > 1 && (self.source.budget.limit() == budget::NONE || !self.fits(bytes)))
+            {
                 break;
             }
             for pool in self.siblings() {
@@ -357,7 +351,7 @@ impl Pool {
                 pool.give_back()?;
             }
             // Also frees memory that dropped pools have released.
-            self.budget.free();
+            self.source.budget.free();
             block = take()?;
             if round > 1 {
                 pause(round);
@@ -368,8 +362,8 @@ impl Pool {
 
     /// Whether the request fits the limit beside what arrays hold. Zero bytes always do.
     fn fits(&self, bytes: usize) -> bool {
-        let limit = self.budget.limit();
-        bytes == 0 || limit == budget::NONE || self.budget.used().saturating_add(bytes as u64) <= limit
+        let limit = self.source.budget.limit();
+        bytes == 0 || limit == budget::NONE || self.source.budget.used().saturating_add(bytes as u64) <= limit
     }
 
     /// Returns complete and unused blocks to the runtime.
@@ -381,8 +375,8 @@ impl Pool {
             pause(round);
             round += 1;
         }
-        let trimmed = self.blocks.trim();
-        self.budget.free();
+        let trimmed = self.blocks.trim(&self.source);
+        self.source.budget.free();
         trimmed
     }
 
@@ -400,27 +394,27 @@ impl Pool {
     }
 
     fn out_of_memory(&self, bytes: usize) -> Error {
-        let largest = self.device.max_alloc_size();
+        let largest = self.source.device.max_alloc_size();
         let mut note = if bytes as u64 > largest {
             format!("; its largest single allocation is {}", crate::error::size(largest))
         } else {
             String::new()
         };
-        note += &history::note(&self.device);
+        note += &history::note(&self.source.device);
         Error::Allocation {
             asked: bytes as u64,
-            kind: self.kind.name(),
-            device: self.device.to_string(),
-            used: self.budget.used(),
-            reserved: self.budget.stats().map_or(0, |stats| stats.reserved),
-            limit: budget::limit(Some(&self.device), self.kind).ok().flatten(),
-            total: self.device.global_mem_size(),
+            kind: self.source.kind.name(),
+            device: self.source.device.to_string(),
+            used: self.source.budget.used(),
+            reserved: self.source.budget.reserved(),
+            limit: budget::limit(Some(&self.source.device), self.source.kind).ok().flatten(),
+            total: self.source.device.global_mem_size(),
             note,
         }
     }
 
     fn requests(&self) -> u64 {
-        self.budget.stats().map_or(0, |stats| stats.requests)
+        self.source.budget.requests()
     }
 
     /// Frees up to `most` of the oldest waiting blocks whose last use is complete. Makes no call of the
@@ -449,9 +443,9 @@ impl Pool {
             return true;
         }
         // SAFETY: as above.
-        let done = unsafe { self.blocks.give_back(block) }.is_ok();
+        let done = unsafe { self.blocks.give_back(&self.source, block) }.is_ok();
         if done {
-            self.budget.free_soon();
+            self.source.budget.free_soon();
         }
         done
     }

@@ -5,7 +5,6 @@ use super::pool::Pool;
 use crate::completion;
 use crate::device::{Device, UsmKind};
 use crate::error::Result;
-use crate::ffi;
 use std::time::Duration;
 
 /// The maximum time that [`trim`] waits for pending deleters.
@@ -57,13 +56,12 @@ pub fn stats(device: Option<&Device>) -> Result<[(UsmKind, KindStats); 3]> {
             continue;
         }
         let Some((_, sum)) = all.iter_mut().find(|(kind, _)| *kind == of) else { continue };
-        let ffi::BudgetStats { reserved, requests } = budget.stats()?;
         sum.used += budget.used();
         sum.peak += budget.peak();
         sum.live += budget.live();
-        sum.reserved += reserved;
-        sum.misses += requests;
-        sum.hits += budget.allocations().saturating_sub(requests);
+        sum.reserved += budget.reserved();
+        sum.misses += budget.requests();
+        sum.hits += budget.allocations().saturating_sub(budget.requests());
     }
     for (kind, sum) in &mut all {
         sum.limit = budget::limit(device, *kind)?;
@@ -112,7 +110,7 @@ pub fn set_limit(limit: Option<u64>, device: Option<&Device>, kind: Option<UsmKi
 /// [`Error::Sycl`](crate::Error::Sycl) if the runtime refuses to free a block.
 pub fn trim(device: Option<&Device>) -> Result<()> {
     for pool in Pool::all()? {
-        if device.is_none_or(|device| *device == pool.device) {
+        if device.is_none_or(|device| *device == pool.source.device) {
             pool.give_back()?;
         }
     }

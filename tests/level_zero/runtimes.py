@@ -12,7 +12,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 # The requirements of each runtime; none: `.venv`.
 RUNTIMES: dict[str, tuple[str, ...]] = {
     "2026.1": (),
-    "2026.2": ("intel-sycl-rt==2026.2.*", "intel-opencl-rt==2026.2.*", "umf==1.2.*"),
+    "2026.2": ("intel-sycl-rt==2026.2.*", "intel-opencl-rt==2026.2.*"),
 }
 # The packages that most tests import; dpctl and dpnp come with runtime 2026.1.
 PACKAGES = ("numpy", "pytest", "pytest-xdist", "pyarrow")

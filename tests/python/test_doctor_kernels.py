@@ -22,8 +22,6 @@ TEXT = "text, not a library\n"
     [
         ("libsycl.so.9", TEXT, "file too short"),
         ("libsycl.so.9", "int nothing;", "undefined symbol"),
-        ("libumf.so.1", TEXT, "file too short"),
-        ("libumf.so.1", "int nothing;", "undefined symbol"),
         ("libstdc++.so.6", TEXT, "file too short"),
         ("libOpenCL.so.1", TEXT, "puts other libraries before those of"),
         ("libOpenCL.so.1", "int nothing;", "puts other libraries before those of"),

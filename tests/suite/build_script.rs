@@ -136,17 +136,14 @@ fn versions_outside_the_tested_range_are_detected() {
     for version in ["2025.3.1", "2026.0.2", "2026", "2027.0.0", "2027", "10000.0", "unknown", "", "9.9"] {
         assert!(!tested("intel-sycl-rt", version), "{version}");
     }
-    assert!(["1.1.0", "1.2.0", "1.10"].iter().all(|version| tested("umf", version)));
-    assert!(["1.0.3", "2.0.0", "0.11"].iter().all(|version| !tested("umf", version)));
 }
 
 #[test]
 fn the_version_is_read_from_the_dist_info_folder() {
     let place = Folder::new("dist-info");
     place.folder("lib/python3.11/site-packages/intel_sycl_rt-2027.0.1.dist-info");
-    place.folder("lib/python3.11/site-packages/umf-1.1.0.dist-info");
     let versions = WHEELS.map(|wheel| wheel.version(&place.0.join("lib")));
-    assert_eq!(versions, [Some("2027.0.1".to_owned()), None, Some("1.1.0".to_owned())]);
+    assert_eq!(versions, [Some("2027.0.1".to_owned()), None]);
 }
 
 #[test]
@@ -158,7 +155,7 @@ fn the_command_installs_all_wheels_of_the_requirements() {
     assert_eq!(
         install_into(Path::new("/a/.venv")),
         "python3 -m venv /a/.venv && /a/.venv/bin/python -m pip install 'intel-sycl-rt>=2026.1,<2027' \
-         'intel-opencl-rt>=2026.1,<2027' 'umf>=1.1,<2'"
+         'intel-opencl-rt>=2026.1,<2027'"
     );
 }
 

@@ -61,7 +61,6 @@ DEFECTS = [
     Defect("copy_between_devices.cpp", ("hang",)),
     Defect("peer_access.cpp", ("crash",)),
     Defect("queue_empty.cpp", ("crash", "hang")),
-    Defect("umf_trim.cpp"),
     Defect("driver_vendor_file.py"),
     Defect("out_of_order_waits.cpp", ("hang",)),
     Defect("out_of_order_release.cpp", ("hang",)),
@@ -97,7 +96,7 @@ def build_cpp(program: str, prefix: Path) -> list[str]:
     command += ["-isystem", f"{prefix / 'include'}", f"{HERE / program}", "-o", f"{made}"]
     # libOpenCL finds its own libraries by the old form of the path only.
     command += [f"-L{library}", f"-Wl,--disable-new-dtags,-rpath,{library}"]
-    command += ["-lsycl", "-lOpenCL", "-lumf"]
+    command += ["-lsycl", "-lOpenCL"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise Failed(f"{program} does not build:\n{done.stderr}")
