@@ -32,7 +32,6 @@ sycl::usm::alloc usm_kind_of(std::uint8_t code) {
   }
 }
 
-
 using MemoryInfo = cl_int(CL_API_CALL *)(cl_context, const void *, cl_uint, std::size_t, void *, std::size_t *);
 
 MemoryInfo memory_info(const sycl::platform &platform) {

@@ -1,21 +1,21 @@
 //! An allocation: a range of USM or system memory with an owner and a log of its last uses.
 
 use super::access_log::{Access, AccessLog};
-use super::deferred_drop::{ForeignOwner, Pending, drop_after};
+use super::account::Share;
+use super::deferred_drop::{ForeignOwner, Pending, drop_after, drop_after_uses};
 use super::free_list::Block;
 use super::ordered_submit::{Log, Logged, ordered};
 use super::pool::{Pool, Reuse};
 use super::recording::{refuse_if_written, touch};
 use super::system::{RangeLog, logs_of};
 use super::views::ViewToken;
-use crate::completion::{Progress, Watched, watch};
 use crate::device::recording::suspend;
 use crate::device::{Context, ContextKey, Device, Event, MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::runtime::checks::{self, InDestructor};
 use crate::runtime::{ForkMutex, Interned, has_ended};
 use once_cell::sync::{Lazy, OnceCell};
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 
 enum AllocationOwner {
     /// From one of usmq's pools; returned when its last use is complete.
-    Ours { pool: Interned<Pool>, block: Block },
+    Ours { pool: Interned<Pool>, block: Block, share: Mutex<Option<Share>> },
     /// Memory of another library, which usmq never frees. The owner is taken when the allocation is dropped.
     Foreign { owner: Option<ForeignOwner>, context: Context, device: Device },
     /// Memory of the host, which belongs to no context. Without an owner, the code that uses it outlives its uses.
@@ -168,7 +168,17 @@ impl Allocation {
     fn ours(bytes: usize, pool: Interned<Pool>, block: Block, last_use: Option<Event>) -> Arc<Self> {
         let (pointer, kind) = (block.pointer(), pool.source.kind.into());
         let log = LogOf::Own(ForkMutex::new(Log::after(last_use)));
-        Self::made((pointer, bytes), kind, AllocationOwner::Ours { pool, block }, log)
+        Self::made(
+            (pointer, bytes),
+            kind,
+            AllocationOwner::Ours { pool, block, share: Mutex::default() },
+            log,
+        )
+    }
+
+    /// The bytes that a task counts for memory of usmq, until the allocation is dropped.
+    pub(crate) fn counted(&self) -> Option<MutexGuard<'_, Option<Share>>> {
+        if let AllocationOwner::Ours { share, .. } = &self.owner { Some(share.lock()) } else { None }
     }
 
     fn made(
@@ -433,7 +443,7 @@ impl Drop for Allocation {
             remove_ours(self.pointer);
         }
         match (&mut self.owner, &mut self.log) {
-            (AllocationOwner::Ours { pool, block }, LogOf::Own(log)) => {
+            (AllocationOwner::Ours { pool, block, .. }, LogOf::Own(log)) => {
                 Pool::retire(pool, block.take(), self.bytes, log.get_mut());
             }
             // No thread drops owners any more, but a library may count on the release of its host memory.
@@ -444,48 +454,21 @@ impl Drop for Allocation {
             }
             (AllocationOwner::Foreign { owner, .. } | AllocationOwner::System { owner }, log) => {
                 let Some(owner) = owner.take() else { return };
+                // A submitting thread may hold the log for the duration of a host task, and this drop may be part of that
+                // host task, so it does not wait for the log.
                 let log = std::mem::replace(log, LogOf::Own(ForkMutex::default()));
-                let mut shared = SharedDrop { log, owner, pending: None };
-                if shared.poll() == Progress::Complete { shared.end() } else { watch(Box::new(shared)) }
+                drop_after_uses(owner, move || {
+                    let (mut all, mut locked) = (Pending::new(), true);
+                    log.each(&mut |log| match log.try_lock() {
+                        Some(log) => all.extend(log.access.pending()),
+                        None => locked = false,
+                    });
+                    locked.then_some(all)
+                });
             }
             // Memory of usmq has its own log.
             (AllocationOwner::Ours { .. }, _) => {}
         }
-    }
-}
-
-/// The drop of one import that shares a log. A submitting thread may hold the log for the duration of a host
-/// task, and the drop may be part of that host task, so it does not wait for the log.
-struct SharedDrop {
-    log: LogOf,
-    owner: ForeignOwner,
-    pending: Option<Pending>,
-}
-
-impl SharedDrop {
-    fn end(self) {
-        // Drops the log before another allocation may get the memory.
-        drop(self.log);
-        drop_after(self.owner, Pending::new());
-    }
-}
-
-impl Watched for SharedDrop {
-    fn poll(&mut self) -> Progress {
-        if self.pending.is_none() {
-            let (mut all, mut locked) = (Pending::new(), true);
-            self.log.each(&mut |log| match log.try_lock() {
-                Some(log) => all.extend(log.access.pending()),
-                None => locked = false,
-            });
-            self.pending = locked.then_some(all);
-        }
-        let complete = |pending: &Pending| pending.iter().all(Event::is_complete);
-        Progress::complete_if(self.pending.as_ref().is_some_and(complete))
-    }
-
-    fn finish(self: Box<Self>) {
-        self.end();
     }
 }
 

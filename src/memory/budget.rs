@@ -1,5 +1,6 @@
 //! Usage and limit shared by all pools of one device and USM kind, across contexts.
 
+use super::account::Account;
 use super::unused::UnusedBlocks;
 use crate::completion::release;
 use crate::device::{Device, UsmKind};
@@ -11,9 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The account of a device and USM kind. Lives as long as the process, unlike pools.
 pub(super) struct Budget {
-    limit: AtomicU64,
     /// Bytes of the runtime, in use or kept.
-    reserved: AtomicU64,
+    reserved: Account,
     /// The number of allocations at the runtime.
     requests: AtomicU64,
     pub(super) unused: UnusedBlocks,
@@ -27,7 +27,7 @@ pub(super) struct Budget {
 }
 
 /// The value for "no limit".
-pub(super) const NONE: u64 = u64::MAX;
+pub(super) const NONE: u64 = Account::NO_LIMIT;
 
 static BUDGETS: Lazy<ForkMutex<Budgets>> = Lazy::new(ForkMutex::default);
 
@@ -56,7 +56,7 @@ impl Budgets {
 
     fn apply(&self, device: &Device, kind: UsmKind, budget: &Budget) {
         let limit = self.limit(Some(device), kind).unwrap_or(NONE);
-        budget.limit.store(limit, Ordering::Relaxed);
+        budget.reserved.set_limit(limit);
     }
 }
 
@@ -78,15 +78,12 @@ impl Budget {
 
     /// Counts bytes that a pool is about to take from the runtime, if the limit permits. Zero bytes always fit.
     pub(super) fn take(&self, bytes: usize) -> bool {
-        let bytes = bytes as u64;
-        let fits =
-            |reserved: u64| reserved.checked_add(bytes).filter(|sum| bytes == 0 || *sum <= self.limit());
-        self.reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+        self.reserved.take(bytes as u64).is_ok()
     }
 
     /// Ends the count of bytes that the runtime has again.
     pub(super) fn give_back(&self, bytes: usize) {
-        self.reserved.fetch_sub(bytes as u64, Ordering::AcqRel);
+        self.reserved.give_back(bytes as u64);
     }
 
     pub(super) fn count_request(&self) {
@@ -129,7 +126,7 @@ impl Budget {
 
     /// Bytes allocated from the runtime.
     pub(super) fn reserved(&self) -> u64 {
-        self.reserved.load(Ordering::Relaxed)
+        self.reserved.used()
     }
 
     /// The number of allocations at the runtime.
@@ -138,7 +135,7 @@ impl Budget {
     }
 
     pub(super) fn limit(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed)
+        self.reserved.limit()
     }
 }
 
@@ -146,8 +143,7 @@ impl Budget {
 pub(super) fn for_device(device: &Device, kind: UsmKind) -> Result<&'static Budget> {
     let zero = || AtomicU64::new(0);
     let budget = Budget {
-        limit: AtomicU64::new(NONE),
-        reserved: zero(),
+        reserved: Account::new(NONE),
         requests: zero(),
         unused: UnusedBlocks::default(),
         used: zero(),

@@ -11,26 +11,46 @@ pub(crate) type ForeignOwner = Box<dyn Any + Send + Sync>;
 
 pub(super) type Pending = SmallVec<[Event; 4]>;
 
-struct DeferredDrop {
+struct DeferredDrop<F> {
     owner: ForeignOwner,
-    pending: Pending,
+    /// Returns the last uses, once they are known.
+    uses: F,
+    pending: Option<Pending>,
 }
 
-impl Watched for DeferredDrop {
+impl<F: FnMut() -> Option<Pending> + Send> DeferredDrop<F> {
+    fn end(self) {
+        // What it refers to goes before another allocation may get the memory.
+        drop(self.uses);
+        drop_after(self.owner, Pending::new());
+    }
+}
+
+impl<F: FnMut() -> Option<Pending> + Send> Watched for DeferredDrop<F> {
     fn poll(&mut self) -> Progress {
-        Progress::complete_if(self.pending.iter().all(Event::is_complete))
+        if self.pending.is_none() {
+            self.pending = (self.uses)();
+        }
+        let complete = |pending: &Pending| pending.iter().all(Event::is_complete);
+        Progress::complete_if(self.pending.as_ref().is_some_and(complete))
     }
 
     fn finish(self: Box<Self>) {
-        drop_after(self.owner, Pending::new());
+        self.end();
     }
+}
+
+/// As [`drop_after`]; `uses` returns the pending uses, or `None` while they cannot be known without a wait.
+pub(super) fn drop_after_uses(owner: ForeignOwner, uses: impl FnMut() -> Option<Pending> + Send + 'static) {
+    let mut deferred = DeferredDrop { owner, uses, pending: None };
+    if deferred.poll() == Progress::Complete { deferred.end() } else { watch(Box::new(deferred)) }
 }
 
 /// Drops `owner` on the release thread once `pending` is complete. An object that Python code still uses needs no thread:
 /// its owner only drops one reference.
 pub(crate) fn drop_after(mut owner: ForeignOwner, pending: Pending) {
     if !pending.is_empty() {
-        watch(Box::new(DeferredDrop { owner, pending }));
+        watch(Box::new(DeferredDrop { owner, uses: || None, pending: Some(pending) }));
     } else if !python_lock::drop_shared(&mut *owner) {
         release_foreign(move || drop(owner));
     }

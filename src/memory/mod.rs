@@ -1,6 +1,7 @@
 //! Unified shared memory: allocation, stream-ordered reuse, and the last uses of each allocation.
 
 mod access_log;
+mod account;
 mod allocation;
 mod attached;
 mod budget;
@@ -23,6 +24,7 @@ mod unused;
 mod views;
 
 pub(crate) use access_log::Access;
+pub(crate) use account::{Account, Share};
 pub(crate) use allocation::{Allocation, Found, Import, Operand, PoisonCell};
 pub(crate) use attached::{Attached, OWN_RANGE, attach};
 pub(crate) use budget::limit;

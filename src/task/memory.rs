@@ -3,10 +3,14 @@
 use crate::array::{Array, DType, Element, IntoShape, Layout};
 use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
-use crate::memory::Allocation;
-use parking_lot::{Mutex, MutexGuard};
+use crate::memory::{Account, Allocation, Share};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The blocks of a task by address, locked.
+type Blocks<'a> = MappedMutexGuard<'a, HashMap<usize, Arc<Allocation>>>;
 
 /// The memory resource of one task. Arrays and blocks are USM of the task's queue, from the pools that usmq
 /// shares. This type counts them and enforces the task's limit.
@@ -29,55 +33,21 @@ use std::sync::{Arc, Weak};
 pub struct TaskMemory {
     task: String,
     queue: Queue,
-    limit: Option<u64>,
-    account: Mutex<Account>,
-}
-
-#[derive(Default)]
-struct Account {
-    /// The memory of arrays; the next allocation removes dropped ones.
-    arrays: Vec<Weak<Allocation>>,
-    /// Blocks by address. The task owns them until it frees or releases them, or ends.
-    blocks: HashMap<usize, Arc<Allocation>>,
-    /// Bytes reserved for running allocations.
-    claimed: u64,
-    peak: u64,
-    closed: bool,
-}
-
-impl Account {
-    fn used(&mut self) -> u64 {
-        self.arrays.retain(|array| array.strong_count() > 0);
-        let arrays = self.arrays.iter().filter_map(Weak::upgrade).map(|array| array.bytes() as u64);
-        let blocks = self.blocks.values().map(|block| block.bytes() as u64);
-        (arrays.sum::<u64>() + blocks.sum::<u64>()).saturating_add(self.claimed)
-    }
-}
-
-/// A reservation of bytes for a running allocation.
-struct Claim<'a> {
-    account: &'a Mutex<Account>,
-    bytes: u64,
-}
-
-impl Claim<'_> {
-    /// Ends the reservation after the bytes were added to the account.
-    fn keep(self, account: &mut Account) {
-        account.claimed = account.claimed.saturating_sub(self.bytes);
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        let mut account = self.account.lock();
-        account.claimed = account.claimed.saturating_sub(self.bytes);
-    }
+    account: Arc<Account>,
+    peak: AtomicU64,
+    /// Blocks by address, which the task owns until it frees or releases them, or ends. `None` once it has ended.
+    blocks: Mutex<Option<HashMap<usize, Arc<Allocation>>>>,
 }
 
 impl TaskMemory {
     pub(super) fn new(task: &str, queue: &Queue, limit: Option<u64>) -> Self {
-        Self { task: task.to_owned(), queue: queue.clone(), limit, account: Mutex::default() }
+        Self {
+            task: task.to_owned(),
+            queue: queue.clone(),
+            account: Arc::new(Account::new(limit.unwrap_or(Account::NO_LIMIT))),
+            peak: AtomicU64::new(0),
+            blocks: Mutex::new(Some(HashMap::new())),
+        }
     }
 
     /// An uninitialised array of any dtype and USM kind.
@@ -90,11 +60,10 @@ impl TaskMemory {
         let shape = shape.as_ref();
         let elements = shape.iter().try_fold(dtype.itemsize(), |bytes, extent| bytes.checked_mul(*extent));
         // The array refuses a shape beyond the address space.
-        self.counted(elements.unwrap_or(0), kind, || {
-            let array = Array::uninit(shape, dtype, kind, &self.queue)?;
-            let allocation = Arc::downgrade(&array.shared_allocation());
-            Ok((array, move |account: &mut Account| account.arrays.push(allocation)))
-        })
+        let share = self.share(elements.unwrap_or(0), kind)?;
+        let array = Array::uninit(shape, dtype, kind, &self.queue)?;
+        drop(self.count(&array.shared_allocation(), share)?);
+        Ok(array)
     }
 
     /// An uninitialised array in device memory.
@@ -141,15 +110,13 @@ impl TaskMemory {
     /// # Errors
     /// As [`uninit`](Self::uninit).
     pub fn allocate(&self, bytes: usize, kind: UsmKind) -> Result<usize> {
-        self.counted(bytes, kind, || {
-            let block = Allocation::new(bytes, kind, &self.queue)?;
-            // The log does not see commands that use the address; later commands wait for the queue.
-            block.share_on(&self.queue)?;
-            let address = block.pointer();
-            Ok((address, move |account: &mut Account| {
-                account.blocks.insert(address, block);
-            }))
-        })
+        let share = self.share(bytes, kind)?;
+        let block = Allocation::new(bytes, kind, &self.queue)?;
+        // The log does not see commands that use the address; later commands wait for the queue.
+        block.share_on(&self.queue)?;
+        let address = block.pointer();
+        self.count(&block, share)?.insert(address, block);
+        Ok(address)
     }
 
     /// Frees a block; its memory is reused after the commands already submitted to the queue are complete.
@@ -167,6 +134,7 @@ impl TaskMemory {
     /// As [`deallocate`](Self::deallocate).
     pub fn release_block(&self, address: usize) -> Result<Array> {
         let block = self.take(address)?;
+        self.stop_counting(&block);
         let layout = Layout::contiguous(&[block.bytes()], 1)?;
         Ok(Array::from_parts(block, layout, DType::U8, self.queue.clone(), false))
     }
@@ -174,67 +142,59 @@ impl TaskMemory {
     /// Stops counting an array, because it is an output: later allocations of the task may use its share of
     /// the limit. An array of other memory is returned unchanged.
     pub fn release(&self, array: Array) -> Array {
-        let own = Arc::downgrade(&array.shared_allocation());
-        self.account.lock().arrays.retain(|other| !other.ptr_eq(&own));
+        self.stop_counting(&array.shared_allocation());
         array
     }
 
     /// Bytes in use by arrays and blocks of the task.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.account.lock().used()
+        self.account.used()
     }
 
     /// The largest [`used`](Self::used) so far, updated by allocations.
     #[must_use]
     pub fn peak(&self) -> u64 {
-        self.account.lock().peak
+        self.peak.load(Ordering::Relaxed)
     }
 
     /// The limit in bytes, if any.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
-        self.limit
+        Some(self.account.limit()).filter(|limit| *limit != Account::NO_LIMIT)
     }
 
-    /// Allocates `bytes` with `make` and counts them, if the limit permits.
-    fn counted<T, N: FnOnce(&mut Account)>(
-        &self,
-        bytes: usize,
-        kind: UsmKind,
-        make: impl FnOnce() -> Result<(T, N)>,
-    ) -> Result<T> {
-        let claim = self.claim(bytes, kind)?;
-        // Call it without the lock: it may wait, and run code of other libraries.
-        let (made, note) = make()?;
-        let mut account = self.open_account()?;
-        note(&mut account);
-        claim.keep(&mut account);
-        account.peak = account.used().max(account.peak);
-        Ok(made)
+    /// A share of the limit for an allocation that follows.
+    fn share(&self, bytes: usize, kind: UsmKind) -> Result<Share> {
+        drop(self.open()?);
+        Share::of(&self.account, bytes as u64).map_err(|used| self.beyond_limit(bytes, kind, used))
     }
 
-    fn open_account(&self) -> Result<MutexGuard<'_, Account>> {
-        let account = self.account.lock();
-        if account.closed {
-            return Err(Error::value(format!(
+    /// Counts a new allocation, unless the task has ended meanwhile.
+    fn count(&self, made: &Allocation, share: Share) -> Result<Blocks<'_>> {
+        let blocks = self.open()?;
+        if let Some(mut counted) = made.counted() {
+            *counted = Some(share);
+        }
+        self.peak.fetch_max(self.account.used(), Ordering::Relaxed);
+        Ok(blocks)
+    }
+
+    fn stop_counting(&self, made: &Allocation) {
+        if let Some(mut counted) = made.counted() {
+            counted.take_if(|share| share.is_of(&self.account));
+        }
+    }
+
+    /// The blocks of a task that has not ended.
+    fn open(&self) -> Result<Blocks<'_>> {
+        MutexGuard::try_map(self.blocks.lock(), Option::as_mut).map_err(|_| {
+            Error::value(format!(
                 "task {:?} has ended and its memory is released; allocate arrays that outlive a task outside \
                  it",
                 self.task
-            )));
-        }
-        Ok(account)
-    }
-
-    /// Reserves bytes of the limit against other threads of the task, until the claim is dropped.
-    fn claim(&self, bytes: usize, kind: UsmKind) -> Result<Claim<'_>> {
-        let mut account = self.open_account()?;
-        let used = account.used();
-        if self.limit.is_some_and(|limit| used.saturating_add(bytes as u64) > limit) {
-            return Err(self.beyond_limit(bytes, kind, used));
-        }
-        account.claimed = account.claimed.saturating_add(bytes as u64);
-        Ok(Claim { account: &self.account, bytes: bytes as u64 })
+            ))
+        })
     }
 
     fn beyond_limit(&self, bytes: usize, kind: UsmKind, used: u64) -> Error {
@@ -245,14 +205,14 @@ impl TaskMemory {
             device: device.to_string(),
             used,
             reserved: used,
-            limit: self.limit,
+            limit: self.limit(),
             total: device.global_mem_size(),
             note: format!("; usage and limit are those of task {:?}", self.task),
         }
     }
 
     fn take(&self, address: usize) -> Result<Arc<Allocation>> {
-        self.account.lock().blocks.remove(&address).ok_or_else(|| {
+        self.blocks.lock().as_mut().and_then(|blocks| blocks.remove(&address)).ok_or_else(|| {
             Error::value(format!(
                 "task {:?} has no block at {address:#x}: it was not allocated by this task, or is already \
                  freed",
@@ -263,11 +223,7 @@ impl TaskMemory {
 
     /// Refuses further allocations and frees the blocks.
     pub(super) fn close(&self) {
-        let blocks = {
-            let mut account = self.account.lock();
-            account.closed = true;
-            std::mem::take(&mut account.blocks)
-        };
+        let blocks = self.blocks.lock().take();
         drop(blocks);
     }
 }
@@ -277,7 +233,7 @@ impl std::fmt::Debug for TaskMemory {
         f.debug_struct("TaskMemory")
             .field("task", &self.task)
             .field("queue", &self.queue)
-            .field("limit", &self.limit)
+            .field("limit", &self.limit())
             .finish_non_exhaustive()
     }
 }
