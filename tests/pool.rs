@@ -44,6 +44,24 @@ fn an_in_order_queue_reuses_its_memory_at_once() -> Result<()> {
 }
 
 #[test]
+fn every_allocation_is_aligned_to_64_bytes_and_overlaps_no_other() -> Result<()> {
+    let _guard = exclusive()?;
+    let queue = default_queue()?;
+    for kind in UsmKind::ALL {
+        let sizes = (0..600).chain([1000, 2080, 5000, 20_000, 32 << 10, (32 << 10) + 1, 100_000]);
+        let mut arrays = sizes
+            .flat_map(|bytes| [bytes; 3])
+            .map(|bytes| Array::uninit([bytes], DType::U8, kind, &queue))
+            .collect::<Result<Vec<_>>>()?;
+        arrays.sort_by_key(Array::address);
+        assert!(arrays.iter().all(|array| array.address() % 64 == 0));
+        let end = |array: &Array| array.address() + array.nbytes().max(1);
+        assert!(arrays.windows(2).all(|pair| end(&pair[0]) <= pair[1].address()), "{kind} USM");
+    }
+    Ok(())
+}
+
+#[test]
 fn memory_in_use_is_not_given_to_another_queue_before_completion() -> Result<()> {
     let _guard = exclusive()?;
     let queues = four_queues(default_queue()?.device(), None)?;

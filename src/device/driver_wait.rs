@@ -7,7 +7,11 @@
 //! no place (docs/upstream.md, "Out-of-order waits").
 //!
 //! An OpenCL layer (layers/waits.cc) extends the rule to the waits of other libraries. Without it, no thread of usmq waits
-//! inside the driver once an out-of-order queue was exchanged with another library.
+//! inside the driver once an out-of-order queue was exchanged with another library. `usmq::layers` reports whether it is
+//! active.
+//!
+//! This file and that layer are for one driver: delete them once `tests/upstream/out_of_order_waits.cpp` and
+//! `out_of_order_release.cpp` report "fixed" for the oldest supported runtime.
 
 use super::Device;
 use crate::runtime::waits_are_ordered;

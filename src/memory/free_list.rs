@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The largest block of a slab.
 pub(super) const SMALL: usize = SLAB / 2;
 
-/// The smallest block: the alignment of all.
+/// The smallest block, and the alignment of all.
 const SMALLEST: usize = 64;
 
 /// Larger blocks are allocated from the runtime and freed directly.
 const LARGE: usize = 1 << 30;
 
-/// Size classes between two powers of two, so that rounding up adds less than a quarter.
+/// Size classes between two powers of two, so that rounding up adds less than a quarter, or less than [`SMALLEST`].
 const STEPS: usize = 4;
 
 /// The first class has the smallest size only.
@@ -103,6 +103,8 @@ impl Origin {
         if bytes > LARGE {
             return Self::Exact;
         }
+        // The blocks of a slab follow each other, so all sizes are multiples of the alignment.
+        let bytes = bytes.next_multiple_of(SMALLEST);
         let doublings = (bytes - 1).ilog2();
         let (below, step) = (1 << doublings, (1 << doublings) / STEPS);
         let steps = (bytes - below).div_ceil(step);
@@ -225,7 +227,7 @@ mod tests {
     fn the_smallest_and_largest_size_class() {
         assert_eq!(Origin::for_size(0), Origin::Slab(0));
         assert_eq!(Origin::for_size(SMALLEST), Origin::Slab(0));
-        assert_eq!(Origin::for_size(SMALLEST + 1), Origin::Slab(1));
+        assert_eq!(Origin::for_size(SMALLEST + 1), Origin::Slab(STEPS));
         assert_eq!(Origin::for_size(2 * SMALLEST), Origin::Slab(STEPS));
         assert_eq!(Origin::for_size(SMALL), Origin::Slab(9 * STEPS));
         assert_eq!(Origin::for_size(SMALL + 1), Origin::Class(9 * STEPS + 1));
@@ -263,13 +265,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_size_class_exceeds_the_request_by_less_than_a_quarter(bytes in SMALLEST + 1..=LARGE) {
+        fn a_size_class_is_aligned_and_exceeds_the_request_by_less_than_a_quarter(bytes in SMALLEST + 1..=LARGE) {
             let origin = Origin::for_size(bytes);
             let (Origin::Slab(class) | Origin::Class(class)) = origin else {
                 panic!("{bytes} bytes have no class")
             };
             let size = size_of_class(class);
-            prop_assert!(size >= bytes && size - bytes < bytes.div_ceil(4), "{size}");
+            prop_assert!(size >= bytes && size - bytes < bytes.div_ceil(4).max(SMALLEST), "{size}");
+            prop_assert_eq!(size % SMALLEST, 0);
             prop_assert_eq!(Origin::for_size(size), origin);
         }
     }
