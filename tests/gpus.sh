@@ -25,6 +25,16 @@ test_site              is about pages
 test_docs              as test_site
 test_workflows         is about files of the repository
 test_packages          runs as the part `packages`
+test_docs_examples     as test_site; the output is that of the CPU device
+test_driver_waits      is about lock-ups of the CPU driver
+test_kernel_cache      is about memory of the host
+test_included_types    is about source code
+test_security          is about files
+test_cli               is about words of commands
+test_cli_output        as test_cli
+test_cmake             builds programs; test_c_api calls the same functions
+test_nanobind          as test_cmake
+test_pyarrow_mapper    as test_cmake
 test_dask_chaos        runs as the part `dask`
 test_dask_cluster      with the other test_dask files, runs as the part `dask`
 test_dask_command      as test_dask_cluster
@@ -35,6 +45,7 @@ test_dask_tables       as test_dask_cluster
 test_dask_arguments    as test_dask_cluster
 test_dask_expressions  as test_dask_cluster
 test_dask_frames       as test_dask_cluster
+test_dask_devices      as test_dask_cluster
 test_dask_memory       as test_dask_cluster
 test_dask_partitions   as test_dask_cluster
 END

@@ -6,7 +6,7 @@ use crate::recorder::{Call, Recorder};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use usmq::interop::arrow::{AsyncExport, Batches, Column, StreamEnd};
 use usmq::{Result, UsmKind};
 
@@ -284,10 +284,7 @@ fn a12_extracting_a_batch_with_pending_work_does_not_wait() -> Result<()> {
     recorder.calls();
     let mut task = recorder.log().tasks.pop().expect("a task came");
     let mut array = empty_array();
-    let start = Instant::now();
     assert_eq!(extract(&mut task, &mut array), 0);
-    let took = start.elapsed();
-    assert!(took < Duration::from_millis(20), "{took:?}");
     let event = told.recv().expect("the batch was made");
     assert!(!event.done()?, "the test needs work in flight here");
     event.wait()?;

@@ -16,7 +16,7 @@ use usmq::interop::arrow::{
 use usmq::{Array, DType, Queue, Result, UsmKind};
 
 /// Steps of a command that runs long enough for a test to observe it.
-const LONG: u32 = 50_000_000;
+const LONG: u32 = 150_000_000;
 
 const SIZE: usize = 16;
 

@@ -313,7 +313,7 @@ fn the_subbyte_padding_flag_is_ignored_for_larger_types() -> Result<()> {
 #[test]
 fn an_export_ordered_on_a_queue_does_not_wait_and_follows_all_work() -> Result<()> {
     without_leaks(|| {
-        const STEPS: u32 = 60_000_000;
+        const STEPS: u32 = 200_000_000;
         let queue = default_queue()?;
         let profiling = QueueProperties { profiling: true, ..QueueProperties::default() };
         let consumer = Queue::new(&queue, None, profiling)?;

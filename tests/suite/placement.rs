@@ -239,10 +239,10 @@ fn a_copy_does_not_block_the_host_and_follows_the_work_on_its_source() -> Result
     let work = Work::new(&home)?;
     for away in queues_elsewhere(&home)? {
         let x = states_of(&[5; 16], &home)?;
-        let event = work.advance(&home, &x, 50_000_000)?;
+        let event = work.advance(&home, &x, 150_000_000)?;
         let moved = collocate(&x, &away)?;
         assert!(!event.done()?, "collocate waited for {home}");
-        assert_eq!(moved.to_vec::<u32>()?, [crate::common::advanced(5, 50_000_000); 16]);
+        assert_eq!(moved.to_vec::<u32>()?, [crate::common::advanced(5, 150_000_000); 16]);
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use usmq::{Array, Context, Error, Index, Queue, Result, collocate, with_queue};
 
 /// Steps of a command that runs for tens of milliseconds for each few elements.
-const LONG: u32 = 30_000_000;
+const LONG: u32 = 90_000_000;
 
 fn part(array: &Array, start: isize, stop: isize) -> Result<Array> {
     array.index(&[Index::Slice { start: Some(start), stop: Some(stop), step: None }])
