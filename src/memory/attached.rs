@@ -1,7 +1,7 @@
 //! State of other drivers for memory of usmq, such as a registration of pinned memory, which must end before the
 //! runtime frees the memory.
 
-use super::free_list;
+use super::slabs::SMALL;
 use crate::error::Result;
 use crate::runtime::ForkMutex;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) type Attached = Box<dyn Send>;
 
 /// From this size on, an array has a runtime allocation of its own.
-pub(crate) const OWN_RANGE: usize = free_list::SMALL + 1;
+pub(crate) const OWN_RANGE: usize = SMALL + 1;
 
 static ATTACHED: ForkMutex<Option<HashMap<usize, Attached>>> = ForkMutex::new(None);
 

@@ -1,13 +1,10 @@
 //! The free memory of one pool: a few blocks of each size class. Blocks up to 32 KiB come from slabs, larger ones from the
 //! runtime.
 
-use super::slabs::{SLAB, Slabs};
+use super::slabs::{SLAB, SMALL, Slabs};
 use super::source::Source;
 use crate::error::Result;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// The largest block of a slab.
-pub(super) const SMALL: usize = SLAB / 2;
 
 /// The smallest block, and the alignment of all.
 const SMALLEST: usize = 64;

@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of a slab.
 pub(super) const SLAB: usize = 64 << 10;
 
+/// The largest block of a slab.
+pub(super) const SMALL: usize = SLAB / 2;
+
 /// The number of slabs without a block in use that a size keeps until a trim.
 const SPARE: usize = 4;
 
 /// The slabs of one size of blocks. Makes no call of the runtime: the caller provides the slabs and gets them back.
 pub(super) struct Slabs {
-    /// Bytes of a block, at most half a slab.
+    /// Bytes of a block, at most [`SMALL`].
     size: usize,
     state: ForkMutex<State>,
 }
