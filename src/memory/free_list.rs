@@ -138,7 +138,7 @@ impl FreeList {
         let origin = self.origin(bytes);
         let pointer = match origin {
             Origin::Slab(class) => self.take_small(source, class)?,
-            Origin::Class(class) => source.allocate(size_of_class(class))?,
+            Origin::Class(class) => source.reuse_or_allocate(size_of_class(class))?,
             Origin::Exact => None,
         };
         if let Some(pointer) = pointer {
@@ -154,7 +154,7 @@ impl FreeList {
             return Ok(Some(block));
         }
         // Without a lock: the runtime is called.
-        source.allocate(SLAB)?.map(|slab| slabs.add(slab)).transpose()
+        source.reuse_or_allocate(SLAB)?.map(|slab| slabs.add(slab)).transpose()
     }
 
     /// Keeps a block for reuse, without a call of the runtime. If this returns false, the caller still owns it.

@@ -5,7 +5,7 @@ use crate::device::{Context, Device, UsmKind};
 use crate::error::Result;
 use crate::ffi;
 
-/// What a pool allocates: USM of one kind, of one device in one context.
+/// Allocates USM of one kind, for one device in one context.
 pub(super) struct Source {
     pub(super) context: Context,
     pub(super) device: Device,
@@ -14,11 +14,14 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// A block of at least one byte; `None` if the limit or the runtime cannot provide it.
+    /// A block that was returned and is not freed yet, or a new one.
+    pub(super) fn reuse_or_allocate(&self, bytes: usize) -> Result<Option<usize>> {
+        let unused = self.budget.unused.take(bytes, &self.context);
+        if unused.is_some() { Ok(unused) } else { self.allocate(bytes) }
+    }
+
+    /// A new block of at least one byte; `None` if the limit or the runtime cannot provide it.
     pub(super) fn allocate(&self, bytes: usize) -> Result<Option<usize>> {
-        if let Some(pointer) = self.budget.unused.take(bytes, &self.context) {
-            return Ok(Some(pointer));
-        }
         let (device, context) = (self.device.raw()?, self.context.raw()?);
         if !self.budget.take(bytes) {
             return Ok(None);

@@ -73,10 +73,12 @@ impl UnusedBlocks {
         let _own = recorder::begin();
         let mut blocks = self.take_all();
         blocks.retain(|block| {
+            // Once the process ends, no driver is called.
+            let Ok(context) = block.context.raw() else { return true };
             detach(block.pointer);
             // SAFETY: the block came from the runtime, no command uses it, and it is freed once: it left the list, and
             // returns there only if this fails.
-            let done = block.context.raw().is_ok_and(|raw| unsafe { ffi::usm_free(raw, block.pointer) });
+            let done = unsafe { ffi::usm_free(context, block.pointer) };
             if done {
                 freed(block.bytes);
             }
