@@ -16,8 +16,19 @@ use discover::{Sycl, VARIABLES, find_sycl, takes_fsycl};
 use std::path::Path;
 use wheels::WHEELS;
 
-const SOURCES: [&str; 10] =
-    ["device", "context", "queue", "event", "user_event", "usm", "kernel", "graph", "opencl", "emulation"];
+const SOURCES: [&str; 11] = [
+    "device",
+    "context",
+    "queue",
+    "event",
+    "user_event",
+    "level_zero",
+    "usm",
+    "kernel",
+    "graph",
+    "opencl",
+    "emulation",
+];
 
 fn main() {
     for path in ["build.rs", "build", "cpp", "layers", "src/ffi.rs"] {

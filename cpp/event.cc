@@ -18,6 +18,11 @@ EventStatus event_status(const Event &event) {
   }
 }
 
+// An event without an object of the driver has no references.
+bool event_is_with_driver(const Event &event) {
+  return event.handle.get_info<sycl::info::event::reference_count>() > 0;
+}
+
 void event_wait(const Event &event) { event.handle.wait_and_throw(); }
 
 void event_join(const Event &event) { event.handle.wait(); }

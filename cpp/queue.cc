@@ -166,6 +166,8 @@ PriorityCode queue_priority(const Queue &queue) {
 
 void queue_join(const Queue &queue) { queue.handle.wait(); }
 
+void queue_flush(const Queue &queue) { queue.handle.ext_oneapi_prod(); }
+
 void queue_wait(const Queue &queue) {
   queue.handle.wait_and_throw();
   queue.errors->raise();

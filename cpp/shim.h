@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-struct _cl_event;
 struct _cl_program;
 
 namespace usmq {
@@ -63,13 +62,22 @@ struct Queue {
   std::shared_ptr<ErrorStore> errors;
 };
 
-// An OpenCL event, with its release function.
-using NativeEvent = std::unique_ptr<_cl_event, int (*)(_cl_event *)>;
+// An event of one context that the host completes. SYCL lacks them; OpenCL and Level Zero have them.
+class UserEvent {
+public:
+  virtual ~UserEvent() = default;
+  // The SYCL event that stands for it.
+  virtual sycl::event event() const = 0;
+  virtual void signal() const = 0;
+  // Makes it pending again. No command may wait for it any more.
+  virtual void reset() const = 0;
+};
 
-// An OpenCL user event, and the SYCL event that stands for it.
-struct UserEvent {
-  NativeEvent native;
-  sycl::event event;
+// Makes the user events of one context.
+class UserEvents {
+public:
+  virtual ~UserEvents() = default;
+  virtual std::unique_ptr<UserEvent> create() const = 0;
 };
 
 // Commands that are submitted together, each time with other pointers.
@@ -199,13 +207,16 @@ std::unique_ptr<SyclGraph> graph_new(const CommandList &list, const Context &con
 std::unique_ptr<Event> graph_submit(const SyclGraph &graph, const Queue &queue, rust::Slice<const std::size_t> after);
 
 // user events: events of one context that the host completes, for order between contexts
-std::unique_ptr<UserEvent> user_event_new(const Context &context);
+std::unique_ptr<UserEvents> user_events_new(const Context &context);
+std::unique_ptr<UserEvent> user_event_new(const UserEvents &user_events);
 std::unique_ptr<Event> user_event_event(const UserEvent &user_event);
 void user_event_signal(const UserEvent &user_event);
+void user_event_reset(const UserEvent &user_event);
 
 // events
 std::size_t event_address(const Event &event);
 EventStatus event_status(const Event &event);
+bool event_is_with_driver(const Event &event);
 void event_wait(const Event &event);
 void event_join(const Event &event);
 std::array<std::uint64_t, 3> event_profiling(const Event &event);

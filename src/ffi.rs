@@ -198,6 +198,7 @@ pub(crate) mod bridge {
         type Kernel;
         type Bundle;
         type UserEvent;
+        type UserEvents;
         type CommandList;
         type SyclGraph;
 
@@ -378,15 +379,20 @@ pub(crate) mod bridge {
         unsafe fn graph_submit(graph: &SyclGraph, queue: &Queue, after: &[usize])
         -> Result<UniquePtr<Event>>;
 
-        /// Only for contexts of the opencl backend.
-        fn user_event_new(context: &Context) -> Result<UniquePtr<UserEvent>>;
+        /// Only for contexts of the opencl and level_zero backends.
+        fn user_events_new(context: &Context) -> Result<UniquePtr<UserEvents>>;
+        fn user_event_new(user_events: &UserEvents) -> Result<UniquePtr<UserEvent>>;
         fn user_event_event(user_event: &UserEvent) -> Result<UniquePtr<Event>>;
         fn user_event_signal(user_event: &UserEvent) -> Result<()>;
+        /// Only for level_zero, and for an event that no command waits for.
+        fn user_event_reset(user_event: &UserEvent) -> Result<()>;
 
         /// The address of the `sycl::event`, valid while the event lives; also for the parameters `after`.
         fn event_address(event: &Event) -> usize;
         /// Takes no lock of libsycl.
         fn event_status(event: &Event) -> Result<EventStatus>;
+        /// False while the runtime holds its command back, behind a host task.
+        fn event_is_with_driver(event: &Event) -> Result<bool>;
         fn event_wait(event: &Event) -> Result<()>;
         /// As `event_wait`, without collecting errors of the queue.
         fn event_join(event: &Event) -> Result<()>;
@@ -501,4 +507,4 @@ macro_rules! any_thread {
     };
 }
 
-any_thread! { Device Context Queue Event Kernel Bundle UserEvent CommandList SyclGraph }
+any_thread! { Device Context Queue Event Kernel Bundle UserEvent UserEvents CommandList SyclGraph }

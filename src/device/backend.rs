@@ -35,6 +35,9 @@ pub(crate) struct Capabilities {
     /// A host thread can complete an event, so a proxy event orders commands of two contexts. On other
     /// backends libsycl orders them.
     pub user_events: bool,
+    /// The driver holds a command back until the events that it waits for are complete, and keeps these. Level Zero's gives
+    /// it to the engine, which stops there, and does not know who waits for an event.
+    pub holds_waiting_commands: bool,
     /// A command may start only when its queue is flushed (OpenCL 3.0, section 5.15).
     pub needs_flush: bool,
     /// One command can copy between device memory of two devices of a context that have no peer access. A Level Zero
@@ -63,6 +66,7 @@ pub(crate) struct Capabilities {
 
 const NONE: Capabilities = Capabilities {
     user_events: false,
+    holds_waiting_commands: false,
     needs_flush: false,
     direct_copies: false,
     peer_access: false,
@@ -81,8 +85,11 @@ const WITH_PEERS: Capabilities = Capabilities { peer_access: true, prefers_graph
 /// Backends whose drivers copy between devices without it.
 const WITH_COPIES: Capabilities = Capabilities { direct_copies: true, ..WITH_PEERS };
 
+const LEVEL_ZERO: Capabilities = Capabilities { user_events: true, needs_flush: true, ..WITH_PEERS };
+
 const OPENCL: Capabilities = Capabilities {
     user_events: true,
+    holds_waiting_commands: true,
     needs_flush: true,
     pointer_info: true,
     opencl_c: true,
@@ -96,7 +103,7 @@ const OPENCL: Capabilities = Capabilities {
 /// Name and capabilities of each backend.
 const TABLE: [(Backend, &str, Capabilities); 6] = [
     (Backend::OpenCl, "opencl", OPENCL),
-    (Backend::LevelZero, "level_zero", WITH_PEERS),
+    (Backend::LevelZero, "level_zero", LEVEL_ZERO),
     (Backend::Cuda, "cuda", WITH_COPIES),
     (Backend::Hip, "hip", WITH_COPIES),
     (Backend::NativeCpu, "native_cpu", NONE),
@@ -173,8 +180,9 @@ mod tests {
             TABLE.iter().filter(|row| decision(&row.2)).map(|row| row.1).collect()
         };
         let discrete = ["level_zero", "cuda", "hip"];
-        assert_eq!(list(|can| can.user_events), ["opencl"]);
-        assert_eq!(list(|can| can.needs_flush), ["opencl"]);
+        assert_eq!(list(|can| can.user_events), ["opencl", "level_zero"]);
+        assert_eq!(list(|can| can.holds_waiting_commands), ["opencl"]);
+        assert_eq!(list(|can| can.needs_flush), ["opencl", "level_zero"]);
         assert_eq!(list(|can| can.direct_copies), ["cuda", "hip"]);
         assert_eq!(list(|can| can.peer_access), discrete);
         assert_eq!(list(|can| can.pointer_info), ["opencl"]);

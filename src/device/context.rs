@@ -2,6 +2,7 @@
 
 use super::kernel_cache;
 use super::program::ContextKey;
+use super::user_event::UserEvents;
 use super::{Backend, Capabilities, UsmKind};
 use crate::completion::release;
 use crate::error::{During, Error, Result};
@@ -13,6 +14,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// A SYCL context. Cheap to clone; equal handles are the same context of the runtime.
 ///
@@ -45,6 +47,7 @@ struct Inner {
     backend: Backend,
     /// What [`ffi::usm_info`] needs; its function is 0 where the driver has none.
     driver: OnceCell<[usize; 2]>,
+    user_events: OnceCell<Arc<UserEvents>>,
 }
 
 /// USM at an address, as far as the driver describes it.
@@ -63,7 +66,9 @@ impl Drop for Inner {
         // SAFETY: taken once, here, and nothing uses it after.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         let built = kernel_cache::take(ContextKey(self.id));
+        let user_events = self.user_events.take();
         release(move || {
+            drop(user_events);
             drop(built);
             drop(raw);
         });
@@ -88,7 +93,13 @@ impl Context {
                 let backend = ffi::context_backend(raw.get()?).during("querying the backend of a context")?;
                 let backend = Backend::from_name(&backend);
                 let raw = ManuallyDrop::new(raw);
-                Ok(Interned::new(Inner { raw, id: *id, backend, driver: OnceCell::new() }))
+                Ok(Interned::new(Inner {
+                    raw,
+                    id: *id,
+                    backend,
+                    driver: OnceCell::new(),
+                    user_events: OnceCell::new(),
+                }))
             })
             .map(Self)
     }
@@ -125,6 +136,11 @@ impl Context {
 
     pub(crate) fn raw(&self) -> Result<&ffi::Context> {
         self.0.raw.get()
+    }
+
+    /// Its user events. Only for a backend that has them.
+    pub(super) fn user_events(&self) -> Result<Arc<UserEvents>> {
+        self.0.user_events.get_or_try_init(|| UserEvents::new(self).map(Arc::new)).cloned()
     }
 
     /// The properties of the backend that select a mechanism in usmq.

@@ -3,7 +3,7 @@
 //! In SYCL a command may depend on any event, but libsycl 9 corrupts its graph when such dependencies between
 //! OpenCL contexts form a chain (segmentation faults at random and at exit, in plain C++ too). A proxy event
 //! replaces the source event: a user event of the target's context, which the signal thread signals when the
-//! source is complete.
+//! source is complete. Between contexts of Level Zero libsycl uses host tasks, whose cost grows with the length of a chain.
 
 use super::event::Assistance;
 use super::{Event, Queue, UserEvent};
@@ -30,10 +30,9 @@ static PROXIES: Lazy<Mutex<HashMap<usize, VecDeque<Proxy>>>> = Lazy::new(Mutex::
 
 /// An event of `queue`'s context that completes after `source`, an event of another context.
 pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
-    let Some((user_event, event)) = UserEvent::new(queue)? else {
-        // Other backends have no user events; only the runtime can order the commands.
-        return Ok(source.clone());
-    };
+    // The runtime orders the commands where the backend has no user events, and behind a host task.
+    let user_event = if source.is_held_back_for(queue) { None } else { UserEvent::new(queue)? };
+    let Some((user_event, event)) = user_event else { return Ok(source.clone()) };
     source.queue().flush();
     queue.waits_for_proxies().fetch_add(1, Ordering::AcqRel);
     let proxy =

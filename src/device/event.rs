@@ -4,6 +4,7 @@ use super::assist::assist_wait;
 use super::brief::Launch;
 use super::driver_wait::DriverWait;
 use super::in_flight::{Command, Submission};
+use super::user_event::HostEvent;
 use super::{Queue, driver_wait};
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
@@ -36,8 +37,8 @@ use std::time::{Duration, Instant};
 pub struct Event {
     command: Arc<Command>,
     queue: Queue,
-    /// Whether it follows the order of its queue; false if a host thread completes it.
-    ordered: bool,
+    /// Set if a host thread completes it: then it does not follow the order of its queue.
+    host: Option<Arc<HostEvent>>,
 }
 
 /// Marks the number of a command that a capture has recorded; other numbers count commands.
@@ -102,14 +103,19 @@ impl Event {
     }
 
     /// An event in the queue's context, but outside the queue's order.
-    pub(super) fn outside(raw: UniquePtr<ffi::Event>, queue: &Queue) -> Self {
+    pub(super) fn of_host(raw: UniquePtr<ffi::Event>, queue: &Queue, host: Arc<HostEvent>) -> Self {
         let command = Arc::new(Command::new(raw, 0, None, queue.is_exposed()));
-        Self { command, queue: queue.clone(), ordered: false }
+        Self { command, queue: queue.clone(), host: Some(host) }
+    }
+
+    /// What completes it, if a host thread does.
+    pub(super) fn host(&self) -> Option<&Arc<HostEvent>> {
+        self.host.as_ref()
     }
 
     /// The event of a command that was found among those in flight on `queue`.
     pub(super) fn in_flight(command: Arc<Command>, queue: &Queue) -> Self {
-        Self { command, queue: queue.clone(), ordered: true }
+        Self { command, queue: queue.clone(), host: None }
     }
 
     /// Adds it to the commands in flight on another queue, which submitted a part of its work.
@@ -125,7 +131,7 @@ impl Event {
     pub(crate) fn recorded(queue: &Queue, capture: u32, node: u32) -> Self {
         let number = RECORDED | u64::from(capture) << 32 | u64::from(node);
         let command = Arc::new(Command::new(UniquePtr::null(), number, None, false));
-        Self { command, queue: queue.clone(), ordered: true }
+        Self { command, queue: queue.clone(), host: None }
     }
 
     /// The capture that recorded the command, and its number there.
@@ -160,13 +166,16 @@ impl Event {
             queue.output().add(number);
         }
         let command = Arc::new(command);
+        if let Some(submission) = submission {
+            submission.has_submitted(&command);
+        }
         queue.add_in_flight(&command, submission);
-        Self { command, queue: queue.clone(), ordered: true }
+        Self { command, queue: queue.clone(), host: None }
     }
 
     /// The in-order queue whose order it follows, if any.
     pub(crate) fn in_order_queue(&self) -> Option<&Queue> {
-        (self.ordered && self.queue.in_order()).then_some(&self.queue)
+        (self.host.is_none() && self.queue.in_order()).then_some(&self.queue)
     }
 
     pub(crate) fn raw(&self) -> Result<&ffi::Event> {
@@ -176,6 +185,9 @@ impl Event {
     /// The address of the `sycl::event`, for another library; valid while this event or a clone of it lives.
     pub(crate) fn address(&self) -> Result<*mut std::ffi::c_void> {
         driver_wait::share(self.queue.device(), self.queue.in_order());
+        if let Some(host) = &self.host {
+            host.is_waited_for_by_others();
+        }
         // A queue that waits for it does not.
         self.queue.flush();
         Ok(ffi::event_address(self.raw()?) as *mut std::ffi::c_void)
@@ -290,6 +302,17 @@ impl Event {
     pub(crate) fn may_be_delayed(&self) -> bool {
         // If the runtime cannot answer, the command counts as delayed.
         self.command.exposed && matches!(self.status(), Ok(EventStatus::Submitted) | Err(_))
+    }
+
+    /// Whether a command of `queue` must not wait for this one by way of a thread of the host: the runtime holds this one
+    /// back, behind a host task of another library, and that queue's engine stops at a command that waits, so that what the
+    /// host task needs could come behind it.
+    pub(crate) fn is_held_back_for(&self, queue: &Queue) -> bool {
+        let is_with_driver = |raw| ffi::event_is_with_driver(raw).during("querying an event");
+        self.command.exposed
+            && !queue.device().capabilities().holds_waiting_commands
+            && !self.is_complete()
+            && !self.raw().and_then(is_with_driver).unwrap_or(false)
     }
 
     /// Whether the device executes the command, or has executed it.

@@ -6,12 +6,15 @@
 //! Event queries are always safe.
 
 use super::brief::Launch;
+use super::user_event::HostEvent;
 use crate::completion;
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};
 use crate::runtime::{CountedWait, Handle};
 use cxx::UniquePtr;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -97,9 +100,18 @@ pub(super) struct Submission<'a> {
     pub(super) follows_output: bool,
     /// The number of commands that its event stands for: several for a replay.
     pub(super) commands: usize,
+    /// Those of its wait list that a host thread completes.
+    pub(super) host_events: SmallVec<[Arc<HostEvent>; 1]>,
+    has_submitted: Cell<bool>,
 }
 
 impl Submission<'_> {
+    /// Call with its command, before the end of the submission.
+    pub(super) fn has_submitted(&self, command: &Arc<Command>) {
+        self.host_events.iter().for_each(|host| host.is_waited_for_by(command));
+        self.has_submitted.set(true);
+    }
+
     /// Whether no other submission to the queue overlaps this one: the commands added so far come before its command.
     fn is_alone(&self) -> bool {
         let others = self.before % BEGUN;
@@ -110,6 +122,10 @@ impl Submission<'_> {
 
 impl Drop for Submission<'_> {
     fn drop(&mut self) {
+        if !self.has_submitted.get() {
+            // It failed, perhaps after a part of it was submitted.
+            self.host_events.iter().for_each(|host| host.is_waited_for_by_others());
+        }
         self.to.submissions.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -169,7 +185,15 @@ impl InFlight {
     /// Call before a submission, and drop the result after the command was added.
     pub(super) fn begin(&self) -> Submission<'_> {
         let before = self.submissions.fetch_add(BEGUN + 1, Ordering::AcqRel);
-        Submission { to: self, before, prints: false, follows_output: false, commands: 1 }
+        Submission {
+            to: self,
+            before,
+            prints: false,
+            follows_output: false,
+            commands: 1,
+            host_events: SmallVec::new(),
+            has_submitted: Cell::new(false),
+        }
     }
 
     pub(super) fn add(&self, command: &Arc<Command>, submission: Option<&Submission<'_>>) -> Added {

@@ -29,7 +29,7 @@ impl Queue {
     /// Prepares a submission. Every command of usmq calls this.
     pub(super) fn wait_list(&self, after: &[Event]) -> Result<WaitList<'_>> {
         checks::submits();
-        let (mut addresses, mut proxies) = (SmallVec::new(), SmallVec::new());
+        let (mut addresses, mut proxies) = (SmallVec::new(), SmallVec::<[Event; 1]>::new());
         let follows_output = after.iter().any(|event| event.queue() != self && event.expects_output());
         for event in after {
             if event.queue().is_exposed() && !event.is_complete() {
@@ -50,6 +50,7 @@ impl Queue {
         }
         let mut submission = self.begin_submission();
         submission.follows_output = follows_output;
+        submission.host_events = after.iter().chain(&proxies).filter_map(Event::host).cloned().collect();
         Ok(WaitList { addresses, _proxies: proxies, submission })
     }
 

@@ -110,7 +110,7 @@ pub(super) fn start(
         let waits = !are_complete(after, brief.is_some());
         let brief = brief.filter(|_| !waits);
         let mut user_event = if brief.is_some() { None } else { UserEvent::new(queue)? };
-        if waits && user_event.is_none() {
+        if waits && (user_event.is_none() || after.iter().any(|event| event.is_held_back_for(queue))) {
             wait_for(after);
         }
         let Some((stream, remote)) = unused.take() else { return Err(Error::interop("started twice")) };

@@ -1,6 +1,8 @@
 // The threads that carry out commands. An engine stalls at a wait that is not met, as the hardware does.
 #include "engine.h"
 
+#include <cstdio>
+
 #include "memory.h"
 #include "report.h"
 #include "switches.h"
@@ -168,11 +170,21 @@ std::shared_ptr<Run> submit(Engine *engine, const Command &command, const std::s
   for (const Wait &wait : command.waits) {
     entry.runs.push_back(wait.slot != nullptr ? wait.slot->current : nullptr);
     ++wait.event->waiters;
+    wait.event->last_waiter = command.name;
   }
   entry.run->device = engine->device;
   command.slot->current = entry.run;
   if (command.signal != nullptr) {
     ++command.signal->signallers;
+  }
+  if (switches().trace) {
+    std::fprintf(stderr, "  %s on engine %p, waits:", command.name.c_str(), static_cast<void *>(engine));
+    for (const Wait &wait : command.waits) {
+      std::fprintf(stderr, " %p%s", static_cast<void *>(wait.event->handle),
+                   wait.event->signalled ? " (signalled)" : "");
+    }
+    std::fprintf(stderr, ", signals %p\n",
+                 command.signal != nullptr ? static_cast<void *>(command.signal->handle) : nullptr);
   }
   ++list->commands;
   auto run = entry.run;

@@ -36,7 +36,8 @@ struct Event {
   std::shared_ptr<Slot> follows; // counter-based: the command that signals it
   bool signalled = false;        // others: the flag
   std::shared_ptr<Run> signalled_by;
-  unsigned waiters = 0;    // submitted commands that wait for it
+  unsigned waiters = 0; // submitted commands that wait for it
+  std::string last_waiter = "none";
   unsigned signallers = 0; // submitted commands that will signal it
 };
 

@@ -48,7 +48,8 @@ bool complete(const Event &event) {
 }
 
 std::string busy(const Event &event) {
-  return hexadecimal(event.handle) + ": " + std::to_string(event.waiters) + " submitted commands wait for it, " +
+  return hexadecimal(event.handle) + ": " + std::to_string(event.waiters) +
+         " submitted commands wait for it, the last one " + event.last_waiter + ", " +
          std::to_string(event.signallers) + " will signal it";
 }
 
