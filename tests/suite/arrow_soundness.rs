@@ -237,6 +237,30 @@ fn short_views_round_trip_through_a_device_export() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn offsets_before_the_rows_of_an_empty_column_are_not_read() -> Result<()> {
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["ab", "c"]));
+    let fields = vec![Arc::new(ArrowField::new("a", DataType::Utf8, true))];
+    let both: ArrayRef = Arc::new(StructArray::new(fields.into(), vec![text], None));
+    let mut packed = Column::from_arrow("s", &both, in_usm(UsmKind::Host))?.pack()?;
+    // Length, offset, one more than the nulls, buffers, and whether the first one exists.
+    let mut change = |from: [u64; 5], to: [u64; 2]| {
+        let from = from.map(u64::to_le_bytes).concat();
+        let at = packed.header.windows(from.len()).position(|bytes| bytes == from).expect("an array");
+        packed.header[at..at + 16].copy_from_slice(&to.map(u64::to_le_bytes).concat());
+    };
+    change([2, 0, 1, 1, 0], [0, 0]);
+    change([2, 0, 1, 3, 0], [1, 1]);
+    let mut frames = packed.buffers.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
+    frames[0][..4].copy_from_slice(&(1i32 << 20).to_ne_bytes());
+    let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+    let column = Column::unpack(&packed.header, &frames, &current_queue()?)?;
+    let packed = column.pack()?;
+    let bytes: usize = packed.buffers.iter().map(Array::nbytes).sum();
+    assert!(column.is_empty() && bytes <= 8, "{bytes} bytes");
+    Ok(())
+}
+
 fn structs(rows: usize, nulls: bool) -> ArrayRef {
     let fields = vec![Arc::new(ArrowField::new("a", DataType::Int64, true))];
     let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));

@@ -371,7 +371,8 @@ unsafe fn buffers<S: BufferSource>(
                 Some(bytes) => source.buffer(*pointer, bytes)?,
                 None => source.later(*pointer)?,
             },
-            Part::Offsets(width) if *pointer == 0 => {
+            // Without values even the first offset may be any number: it may belong to rows before them.
+            Part::Offsets(width) if *pointer == 0 || (node.length == 0 && S::COPIES) => {
                 extent = Some(0);
                 zeros(width, source)?
             }

@@ -388,7 +388,7 @@ impl<'a> Unpacking<'a> {
         for _ in 0..count {
             buffers.push(if self.reader.flag()? { Some(self.frame()?) } else { None });
         }
-        check_lengths(field, &buffers, end)?;
+        check_lengths(field, &buffers, end, self.owner.is_some())?;
         let nested = field.children().iter().map(|child| self.array(child)).collect::<Result<Vec<_>>>()?;
         let (children, seen): (Vec<_>, Vec<_>) = nested.into_iter().unzip();
         let dictionary = field.dictionary().map(|values| self.array(values)).transpose()?;
@@ -446,8 +446,9 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
 }
 
 /// An error unless each buffer is as long as the values, offsets and sizes before it require. Checked here,
-/// because the interface that the import reads has no buffer lengths.
-fn check_lengths(field: &Field, buffers: &[Option<&[u8]>], end: usize) -> Result<()> {
+/// because the interface that the import reads has no buffer lengths. A column whose parent shows none of its rows ends
+/// `in_place` at its first offset.
+fn check_lengths(field: &Field, buffers: &[Option<&[u8]>], end: usize, in_place: bool) -> Result<()> {
     let layout = field.layout;
     let wrong =
         |number: usize| broken(format_args!("buffer {number} of column {:?} is too short", field.name()));
@@ -469,7 +470,8 @@ fn check_lengths(field: &Field, buffers: &[Option<&[u8]>], end: usize) -> Result
             return Err(wrong(number));
         }
         if let (Part::Offsets(width), Some(bytes)) = (part, buffer) {
-            last = word(bytes, end, *width);
+            let first = if in_place { word(bytes, 0, *width) } else { Some(0) };
+            last = first.and_then(|first| word(bytes, end, *width).map(|last| last.max(first)));
         }
     }
     if layout == Layout::Views {

@@ -213,7 +213,11 @@ impl Owned {
             // The last offset of text may be as large as memory.
             "u" | "z" | "+l" => put(1, 4 * row, &wrong.to_le_bytes()),
             "U" | "Z" | "+L" => put(1, 8 * row, &i64::from(wrong).to_le_bytes()),
-            "+vl" => put(1 + choices.below(2), 4 * row, &wrong.to_le_bytes()),
+            // The slot of a null may hold anything.
+            "+vl" => {
+                put(1 + choices.below(2), 4 * row, &wrong.to_le_bytes());
+                self.buffers[0].as_ref().is_none_or(|bits| bit(bits, row))
+            }
             "+r" => {
                 let ends = self.children[0].buffers[1].as_mut().unwrap();
                 ends[..4].copy_from_slice(&choices.pick(&[0i32, -1]).to_le_bytes());
