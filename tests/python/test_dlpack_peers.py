@@ -11,8 +11,6 @@ from typing import Any
 
 import arrow_structs
 import dlpack_structs as dl
-import dpctl
-import dpctl.program
 import dpnp
 import jax
 import jax.numpy as jnp
@@ -88,7 +86,7 @@ def test_dpnp_reads_complete_data_keeps_it_alive_and_writes_ours(
 
 def test_pending_work_of_dpnp_is_complete_in_our_array(advanced: Oracle) -> None:
     theirs = dpnp.tensor.asarray(np.arange(16, dtype="u4"))
-    built = dpctl.program.create_program_from_source(theirs.sycl_queue, arrow_structs._ADVANCE)
+    built = arrow_structs.built_by_dpctl(theirs.sycl_queue)
     arguments = [theirs.usm_data, c_uint32(STEPS)]
     event = theirs.sycl_queue.submit_async(built.get_sycl_kernel("advance"), arguments, [16])
     x = usmq.from_dlpack(theirs)

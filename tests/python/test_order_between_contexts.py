@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-
 import usmq
 
 INCREMENT = "x[i] += 1"
