@@ -165,8 +165,8 @@ impl SyclGraph {
     /// As [`CommandList::submit`].
     pub(crate) unsafe fn submit(&self, after: &[Event]) -> Result<Event> {
         let begun = recorder::begin();
-        // libsycl waits again for the events of a submission at later ones, when an event that a host thread completes may
-        // stand for other work.
+        // Level Zero's adapter v1 waits again for the events of a submission at later ones, when an event that a host thread
+        // completes may stand for other work.
         let is_own =
             |event: &Event| event.host().is_none() && event.queue().context() == self.queue.context();
         let joined = if after.iter().all(is_own) { None } else { Some([self.queue.barrier_now(after)?]) };
