@@ -186,6 +186,13 @@ void opencl_create_again(cl_kernel kernel, Owned<cl_kernel> &copy) {
   opencl_check(error, "clCreateKernel");
 }
 
+void opencl_flush(const Queue &queue) {
+  static const auto flush = opencl_entry<decltype(&clFlush)>("clFlush");
+  Owned<cl_command_queue> native("clReleaseCommandQueue");
+  native.object = sycl::get_native<sycl::backend::opencl>(queue.handle); // which retains it
+  opencl_check(flush(native.object), "clFlush");
+}
+
 rust::Vec<std::uint32_t> kernel_slots(const Kernel &kernel, bool ask_driver) {
   rust::Vec<std::uint32_t> slots;
   const std::uint32_t count = kernel.handle.get_info<sycl::info::kernel::num_args>();

@@ -65,6 +65,8 @@ private:
   Release release_;
 };
 
+void opencl_flush(const Queue &queue);
+
 // Creates a kernel as `kernel`, of the same program, whose arguments are unset.
 void opencl_create_again(cl_kernel kernel, Owned<cl_kernel> &copy);
 

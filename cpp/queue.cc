@@ -1,5 +1,6 @@
 // Queues and the commands without a kernel: barrier, copy, fill with a byte.
 #include "faults.h"
+#include "opencl.h"
 #include "usmq/src/ffi.rs.h"
 
 #include <algorithm>
@@ -166,7 +167,14 @@ PriorityCode queue_priority(const Queue &queue) {
 
 void queue_join(const Queue &queue) { queue.handle.wait(); }
 
-void queue_flush(const Queue &queue) { queue.handle.ext_oneapi_prod(); }
+// The OpenCL adapter's flush waits for the queue, so the driver is asked there.
+void queue_flush(const Queue &queue) {
+  if (queue.handle.get_backend() == sycl::backend::opencl) {
+    opencl_flush(queue);
+  } else {
+    queue.handle.ext_oneapi_prod();
+  }
+}
 
 void queue_wait(const Queue &queue) {
   queue.handle.wait_and_throw();
