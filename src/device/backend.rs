@@ -47,7 +47,8 @@ pub(crate) struct Capabilities {
     /// `sycl_ext_oneapi_peer_access` can be queried. Other adapters abort the process on that query.
     pub peer_access: bool,
     /// The driver reports the range and the device of a pointer (`clGetMemAllocInfoINTEL`). The OpenCL
-    /// adapter itself reports the first device of a context for every pointer.
+    /// adapter itself reports the first device of a context for every pointer. Level Zero's driver names a pool of the adapter,
+    /// which holds several allocations.
     pub pointer_info: bool,
     /// The driver compiles OpenCL C, and its program becomes a SYCL kernel.
     pub opencl_c: bool,

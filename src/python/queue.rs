@@ -194,7 +194,7 @@ pub(super) fn dpctl_queue<'py>(
 /// >>> import usmq
 /// >>> x = usmq.zeros(3)
 /// >>> info = usmq.pointer_info(x.ptr, x.queue.context)
-/// >>> info.kind, info.device == x.device, info.base <= x.ptr
+/// >>> info.kind, info.device == x.device, info.base is None or info.base <= x.ptr
 /// ('device', True, True)
 /// >>> usmq.pointer_info(0, x.queue.context) is None
 /// True

@@ -196,3 +196,9 @@ def busy(
     yield busy
     for event in events:
         event.wait()
+
+
+def skip_where_the_driver_knows_all_contexts(device: usmq.Device) -> None:
+    """Skip on Level Zero: Intel's driver answers for the memory of every context of the process."""
+    if device.backend == "level_zero":
+        pytest.skip("Intel's Level Zero driver knows the memory of every context in each of them")

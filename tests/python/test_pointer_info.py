@@ -6,6 +6,7 @@ import dpctl
 import dpctl.memory
 import pytest
 import usmq
+from conftest import skip_where_the_driver_knows_all_contexts
 
 KINDS = ["device", "shared", "host"]
 
@@ -43,6 +44,10 @@ def test_other_addresses_are_unknown() -> None:
     context = usmq.current_queue().context
     for address in (0, 1, id(context), 2**64 - 1):
         assert usmq.pointer_info(address, context) is None
+
+
+def test_the_memory_of_another_context_is_unknown() -> None:
     x = usmq.zeros(8)
+    skip_where_the_driver_knows_all_contexts(x.device)
     alone = usmq.Context([x.device])
     assert usmq.pointer_info(x.ptr, alone) is None
