@@ -144,7 +144,9 @@ fn invalid_serialized_contents_are_refused() -> Result<()> {
         Some(vec![Some(4)]),
     ]));
     type Change = Box<dyn Fn(&mut Vec<u8>)>;
-    let cases: [(&ArrayRef, usize, Change, &str); 13] = [
+    let cases: [(&ArrayRef, usize, Change, &str); 14] = [
+        // The size of the only data buffer of the views.
+        (&views, 2, set(0, 20u64.to_ne_bytes()), "view 0 points outside its buffers"),
         (&text, 1, set(0, [0xff]), "value 0 is not UTF-8"),
         (&text, 1, set(8, [0xc3]), "value 1 is not UTF-8"),
         // Two texts have one half each of one character.

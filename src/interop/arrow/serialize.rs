@@ -389,6 +389,9 @@ impl<'a> Unpacking<'a> {
             buffers.push(if self.reader.flag()? { Some(self.frame()?) } else { None });
         }
         check_lengths(field, &buffers, end, self.owner.is_some())?;
+        if field.layout == Layout::Views {
+            cut_to_sizes(&mut buffers[field.layout.parts().len()..]);
+        }
         let nested = field.children().iter().map(|child| self.array(child)).collect::<Result<Vec<_>>>()?;
         let (children, seen): (Vec<_>, Vec<_>) = nested.into_iter().unzip();
         let dictionary = field.dictionary().map(|values| self.array(values)).transpose()?;
@@ -484,6 +487,15 @@ fn check_lengths(field: &Field, buffers: &[Option<&[u8]>], end: usize, in_place:
         }
     }
     Ok(())
+}
+
+/// Cuts the data of views to its size, which the last buffer has: the import takes no more of it.
+fn cut_to_sizes(buffers: &mut [Option<&[u8]>]) {
+    let Some((sizes, data)) = buffers.split_last_mut() else { return };
+    for (number, data) in data.iter_mut().enumerate() {
+        let size = word(sizes.unwrap_or_default(), number, 8).unwrap_or(0);
+        *data = data.and_then(|data| data.get(..size));
+    }
 }
 
 /// Number `index` among numbers of `width` bytes; `None` if it does not exist or is negative.

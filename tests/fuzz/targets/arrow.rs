@@ -323,7 +323,7 @@ fn spoil(choices: &mut Choices<'_>, tree: &mut Owned, root: bool) -> bool {
         17 if nested > 0 && end > 0 && needed > 0 => {
             tree.children[choices.below(nested)].array.length = needed as i64 - 1;
         }
-        18 if end > 0 => return tree.null_buffer(),
+        18 if end > 0 => return tree.null_buffer(root),
         // Of a child only the rows that its parent shows are looked at.
         19 if root && array.length > 0 => return tree.spoil_numbers(choices),
         20 => schema.n_children += i64::from(i32::MAX),

@@ -179,8 +179,8 @@ impl Owned {
         matches!(self.text(), "vu" | "vz")
     }
 
-    /// Makes a required buffer null; returns false if none is required.
-    pub fn null_buffer(&mut self) -> bool {
+    /// Makes a required buffer null; returns false if none is required. A parent may show no row that needs the bytes of text.
+    pub fn null_buffer(&mut self, root: bool) -> bool {
         let first = usize::from(self.has_validity());
         let Some(at) =
             (first..self.buffers.len()).find(|at| self.buffers[*at].as_ref().is_some_and(|b| !b.is_empty()))
@@ -188,8 +188,9 @@ impl Owned {
             return false;
         };
         // For strings, the bytes covered by the offsets.
-        let bytes =
-            matches!(self.text(), "u" | "z" | "U" | "Z") && !self.buffers[2].as_ref().unwrap().is_empty();
+        let bytes = root
+            && matches!(self.text(), "u" | "z" | "U" | "Z")
+            && !self.buffers[2].as_ref().unwrap().is_empty();
         let buffer = if bytes && self.array.length > 0 && self.last_offset() > 0 { 2 } else { at };
         self.pointers[buffer] = ptr::null();
         true
