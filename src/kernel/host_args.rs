@@ -331,7 +331,7 @@ impl<'a> Transfers<'a> {
                     let (start, end) = span(memory)?;
                     let operands = [(array.allocation(), Access::Read), (host, Access::Write)];
                     copies.push(ordered(&self.queue, &operands, |after| {
-                        let source = array.address() + start - first;
+                        let source = array.address() + (start - first);
                         // SAFETY: as in `copy_in`, the other way.
                         unsafe { self.queue.memcpy(start, source, end - start, after) }
                     })?);

@@ -114,12 +114,12 @@ def test_the_index_counts_matching_devices(
     two_devices: tuple[usmq.Device, usmq.Device],
 ) -> None:
     _, second = two_devices
-    kind = second.device_type
+    kind, backend = second.device_type, second.backend
     for text in (
         f"{kind}:1",
         f"1:{kind}",
-        f"opencl:1:{kind}",
-        f"opencl:{kind}:1",
+        f"{backend}:1:{kind}",
+        f"{backend}:{kind}:1",
         f"gpu:99,{kind}:1",
     ):
         assert usmq.Device(text) == second, text
