@@ -1,8 +1,8 @@
 //! A context: the devices for which its USM pointers are valid.
 
+use super::host_event::UserEvents;
 use super::kernel_cache;
 use super::program::ContextKey;
-use super::user_event::UserEvents;
 use super::{Backend, Capabilities, UsmKind};
 use crate::completion::release;
 use crate::error::{During, Error, Result};
@@ -140,7 +140,9 @@ impl Context {
 
     /// Its user events. Only for a backend that has them.
     pub(super) fn user_events(&self) -> Result<Arc<UserEvents>> {
-        self.0.user_events.get_or_try_init(|| UserEvents::new(self).map(Arc::new)).cloned()
+        let counted = self.capabilities().holds_waiting_commands;
+        let make = || UserEvents::new(self.raw()?, counted).map(Arc::new);
+        self.0.user_events.get_or_try_init(make).cloned()
     }
 
     /// The properties of the backend that select a mechanism in usmq.

@@ -2,9 +2,10 @@
 
 use super::assist::assist_wait;
 use super::brief::Launch;
+use super::command::Command;
 use super::driver_wait::DriverWait;
-use super::in_flight::{Command, Submission};
-use super::user_event::HostEvent;
+use super::host_event::HostEvent;
+use super::in_flight::Submission;
 use super::{Queue, driver_wait};
 use crate::error::{During, Error, Result};
 use crate::ffi::{self, EventStatus};

@@ -1,7 +1,8 @@
 //! A queue: submits commands to one device in one context.
 
+use super::command::Command;
 use super::driver_wait::{self, DriverWait};
-use super::in_flight::{Added, Command, InFlight, Submission};
+use super::in_flight::{Added, InFlight, Submission};
 use super::output::Output;
 use super::{Context, Device, Priority, QueueProperties};
 use crate::completion::{self, Progress, Watched, watch};
