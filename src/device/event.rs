@@ -109,7 +109,7 @@ impl Event {
         Self { command, queue: queue.clone(), host: Some(host) }
     }
 
-    /// What completes it, if a host thread does.
+    /// The native event behind it, if a host thread completes it.
     pub(super) fn host(&self) -> Option<&Arc<HostEvent>> {
         self.host.as_ref()
     }
