@@ -5,11 +5,12 @@ On a machine without two GPUs: usmq emulate -n 2 -- python examples/two_gpus.py
 
 import usmq
 
-SOURCE = "kernel void scale(float a, global float *x) { x[get_global_id(0)] *= a; }"
+SOURCE = """#include <usmq/kernel.h>
+USMQ_KERNEL(1) void scale(float a, float *x) { x[global_id(0)] *= a; }"""
 
 with usmq.use_queue("gpu:0"):
     x = usmq.arange(4, dtype="f4")
-    scale = usmq.Kernel.from_opencl(SOURCE, "scale")
+    scale = usmq.Kernel.from_sycl(SOURCE, "scale")
 with usmq.use_queue("gpu:1"):
     y = usmq.arange(4, dtype="f4")
 

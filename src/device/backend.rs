@@ -44,6 +44,8 @@ pub(crate) struct Capabilities {
     /// command may use only memory that its own device can access. The OpenCL adapter stages such a copy and frees its
     /// buffer in an event callback, which hangs.
     pub direct_copies: bool,
+    /// A sub-device works in the context of its root device. In OpenCL it must be in the context itself.
+    pub parts_share_context: bool,
     /// `sycl_ext_oneapi_peer_access` can be queried. Other adapters abort the process on that query.
     pub peer_access: bool,
     /// The driver reports the range and the device of a pointer (`clGetMemAllocInfoINTEL`). The OpenCL
@@ -52,6 +54,8 @@ pub(crate) struct Capabilities {
     pub pointer_info: bool,
     /// The driver compiles OpenCL C, and its program becomes a SYCL kernel.
     pub opencl_c: bool,
+    /// Where the driver does not: the library with which libsycl does, and its package. It may be missing.
+    pub opencl_c_library: Option<(&'static str, &'static str)>,
     /// The driver accepts a SPIR-V module, and its program becomes a SYCL kernel.
     pub native_spirv: bool,
     /// The driver returns a built program and takes it back in another process.
@@ -60,6 +64,9 @@ pub(crate) struct Capabilities {
     pub argument_sizes: bool,
     /// The driver suggests a work-group size for a range (`cl_khr_suggested_local_work_size`).
     pub suggests_work_groups: bool,
+    /// A kernel can ask for the dimensions of its range (SPIR-V's built-in `WorkDim`). A Level Zero launch has no such number;
+    /// Intel's driver counts the dimensions up to the last one with more than one item.
+    pub work_dimensions: bool,
     /// A SYCL graph is the faster way to submit many commands. The OpenCL CPU driver takes up to twice as long for one
     /// as for its commands.
     pub prefers_graphs: bool,
@@ -70,13 +77,16 @@ const NONE: Capabilities = Capabilities {
     holds_waiting_commands: false,
     needs_flush: false,
     direct_copies: false,
+    parts_share_context: false,
     peer_access: false,
     pointer_info: false,
     opencl_c: false,
+    opencl_c_library: None,
     native_spirv: false,
     program_binaries: false,
     argument_sizes: false,
     suggests_work_groups: false,
+    work_dimensions: false,
     prefers_graphs: false,
 };
 
@@ -86,7 +96,13 @@ const WITH_PEERS: Capabilities = Capabilities { peer_access: true, prefers_graph
 /// Backends whose drivers copy between devices without it.
 const WITH_COPIES: Capabilities = Capabilities { direct_copies: true, ..WITH_PEERS };
 
-const LEVEL_ZERO: Capabilities = Capabilities { user_events: true, needs_flush: true, ..WITH_PEERS };
+const LEVEL_ZERO: Capabilities = Capabilities {
+    user_events: true,
+    needs_flush: true,
+    parts_share_context: true,
+    opencl_c_library: Some(("libocloc.so", "intel-ocloc")),
+    ..WITH_PEERS
+};
 
 const OPENCL: Capabilities = Capabilities {
     user_events: true,
@@ -98,6 +114,7 @@ const OPENCL: Capabilities = Capabilities {
     program_binaries: true,
     argument_sizes: true,
     suggests_work_groups: true,
+    work_dimensions: true,
     ..NONE
 };
 
@@ -192,6 +209,9 @@ mod tests {
         assert_eq!(list(|can| can.program_binaries), ["opencl"]);
         assert_eq!(list(|can| can.argument_sizes), ["opencl"]);
         assert_eq!(list(|can| can.suggests_work_groups), ["opencl"]);
+        assert_eq!(list(|can| can.opencl_c_library.is_some()), ["level_zero"]);
+        assert_eq!(list(|can| can.work_dimensions), ["opencl"]);
+        assert_eq!(list(|can| can.parts_share_context), ["level_zero"]);
         assert_eq!(list(|can| can.prefers_graphs), discrete);
     }
 }

@@ -34,6 +34,7 @@ impl Program {
         options: &Arc<[String]>,
         includes: Includes,
     ) -> Result<Self> {
+        let device = &device.for_builds_in(context)?;
         let unit = Unit { device: device.id(), code: code.clone(), options: options.clone(), includes };
         let target = BuildTarget { context, device };
         let key = (context.key(), unit);
@@ -93,8 +94,15 @@ impl BuildTarget<'_> {
         }
     }
 
-    fn no_compiler(&self, language: &str) -> String {
-        format!("{} has no compiler for {language}; use SYCL source here", self.device)
+    fn no_compiler(&self, language: &str, library: Option<(&str, &str)>) -> String {
+        let device = self.device;
+        match library {
+            Some((library, package)) => format!(
+                "{language} for {device} needs the library {library}, which was not found; install the package {package}, \
+                 or use SYCL source"
+            ),
+            None => format!("{device} has no compiler for {language}; use SYCL source here"),
+        }
     }
 
     /// A kernel from OpenCL C. On OpenCL the driver builds it, elsewhere the kernel compiler of the runtime.
@@ -110,7 +118,9 @@ impl BuildTarget<'_> {
             });
         }
         if !ffi::device_builds_opencl(device).during(BUILDING)? {
-            return Err(self.failure(name, self.no_compiler("OpenCL C")));
+            return Err(
+                self.failure(name, self.no_compiler("OpenCL C", self.device.capabilities().opencl_c_library))
+            );
         }
         let make = || ffi::bundle_from_opencl(context, device, source, &options).during(BUILDING);
         Ok((self.kernel_in(&*self.bundle(unit, make)?, name)?, false))
@@ -132,7 +142,7 @@ impl BuildTarget<'_> {
             });
         }
         if !self.device.capabilities().native_spirv {
-            return Err(self.failure(name, self.no_compiler("SPIR-V")));
+            return Err(self.failure(name, self.no_compiler("SPIR-V", None)));
         }
         self.kept_on_disk(unit, name, || {
             let mut program = Vec::new();

@@ -290,7 +290,8 @@ impl Device {
         Ok(found.into_iter().map(|number| (number.name, number.value)).collect())
     }
 
-    /// Partitions the device. Equal requests return equal sub-devices. Each sub-device has its own context.
+    /// Partitions the device. Equal requests return equal sub-devices. Each has the context of its root on Level Zero, and
+    /// a [context of its own](Device::default_context) elsewhere.
     ///
     /// # Errors
     /// [`Error::Value`] for a zero, [`Error::Sycl`] if the device does not support the partition.
@@ -357,8 +358,8 @@ impl Device {
     }
 
     /// The default context for queues on this device: for a root device the platform's default context, which
-    /// other SYCL libraries use too, so that USM can be shared; for a sub-device its own. It lives as long as
-    /// the process, unless another library created the sub-device.
+    /// other SYCL libraries use too, so that USM can be shared. For a sub-device it is that of its root on Level Zero,
+    /// elsewhere a context of its own. It lives as long as the process, unless another library created the sub-device.
     ///
     /// # Errors
     /// [`Error::Sycl`] if the runtime cannot create one.
@@ -369,6 +370,9 @@ impl Device {
                 DeviceOrigin::Root { .. } => Context::keep(
                     ffi::context_default(self.raw()?).during("querying the default context of a platform")?,
                 ),
+                DeviceOrigin::Part { .. } if self.capabilities().parts_share_context => {
+                    self.root_device().default_context()
+                }
                 // Sub-devices made here live as long as the process, too.
                 DeviceOrigin::Part { index: Some(_), .. } => {
                     Context::keep(Context::raw_new(std::slice::from_ref(self))?)
@@ -376,6 +380,14 @@ impl Device {
                 DeviceOrigin::Part { index: None, .. } => Context::new(std::slice::from_ref(self)),
             })
             .cloned()
+    }
+
+    /// The device whose kernels run on this one in the context: this device, or its root if the context has only that.
+    pub(super) fn for_builds_in(&self, context: &Context) -> Result<Self> {
+        let has_root_alone = self.parent().is_some()
+            && self.capabilities().parts_share_context
+            && !context.devices()?.contains(self);
+        Ok(if has_root_alone { self.root_device() } else { self }.clone())
     }
 
     /// Whether commands on this device may use device and shared memory of `owner`, a device of the same

@@ -13,6 +13,7 @@ mod installation;
 mod intel;
 mod kernels;
 mod layers;
+mod level_zero;
 mod limits;
 mod machine;
 mod nvidia;
@@ -97,7 +98,9 @@ fn report(asker: &Asker) -> Report {
     let (drivers, repaired) = opencl::findings(&system, asker, plain, fix);
     found.extend(drivers);
     let loads = |name: &str| asker.refusal(name) == Some(Ok(String::new()));
-    found.extend(intel::findings(&system, &probe, loads));
+    let hardware = intel::findings(&system, &probe, loads);
+    let level_zero = level_zero::findings(&system, plain, &hardware, loads);
+    found.extend(hardware.into_iter().chain(level_zero));
     found.extend(nvidia::findings(&system, asker, has_cuda_adapter(&system, &probe), cuda_devices));
     found.extend(choices(&system, asker, &probe, chosen.as_ref(), repaired));
     found.extend(settings::findings(&system));

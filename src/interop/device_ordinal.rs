@@ -44,15 +44,16 @@ pub(super) fn empty_queue(pointer: usize, ordinal: i64) -> Result<Queue> {
     }
 }
 
-/// Checks that a device number can name the queue's device: a root device in its platform's default context.
+/// Checks that a device number can name the queue's device: that of its root device, in whose default context the memory is.
 pub(super) fn check_nameable(queue: &Queue) -> Result<()> {
     let device = queue.device();
-    let why = if device.parent().is_some() {
-        "is on a sub-device"
-    } else if *queue.context() != device.default_context()? {
-        "is not in its platform's default context"
-    } else {
+    if *queue.context() == device.root_device().default_context()? {
         return Ok(());
+    }
+    let why = if device.parent().is_some() {
+        "is on a sub-device with a context of its own"
+    } else {
+        "is not in its platform's default context"
     };
     Err(Error::interop(format!(
         "memory of {queue} {why}, which a device number cannot express; collocate it to {} first",

@@ -13,7 +13,7 @@ use super::param::Param;
 use super::signature::{Signature, defined_kernels, read_signature, reconcile};
 use super::slots::agree;
 use super::work_groups::DeclaredGroups;
-use crate::device::{Code, ContextKey, Device, Includes, Program, Queue, Slot, header};
+use crate::device::{Code, ContextKey, Device, Includes, Program, Queue, Slot};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::runtime::ForkMutex;
@@ -53,6 +53,8 @@ pub(super) struct Inner {
     unknown: Unknown,
     /// Of the range, if the kernel is declared for a fixed number.
     pub(super) dimensions: Option<usize>,
+    /// Whether the device header asks the driver for them at run time.
+    pub(super) asks_dimensions: bool,
     /// The limits of its work-groups in the source.
     pub(super) groups: DeclaredGroups,
     /// The parameters of a debug build.
@@ -307,7 +309,7 @@ impl Kernel {
             no_zero(name, "an option", flag.as_bytes())?;
         }
         let queue = options.queue.map_or_else(current_queue, Ok)?;
-        let (read, files) = signature(&code, name, &options.flags);
+        let (read, files, has_header) = signature(&code, name, &options.flags);
         let texts = read.as_ref().map_or(Vec::new(), |read| read.texts.clone());
         let is_given = options.params.is_some();
         let dimensions = read.as_ref().and_then(|read| read.dimensions);
@@ -321,11 +323,10 @@ impl Kernel {
         check_code(&code, name).map_err(|log| build_error(name, queue.device(), log))?;
         let mut flags = options.flags;
         // The device header then knows which dimension of the range is which, also in other functions.
-        if let (Code::Sycl(source), Some(dimensions)) = (&code, dimensions)
-            && source.contains(header::NAME)
-        {
+        if let Some(dimensions) = dimensions.filter(|_| has_header) {
             flags.push(format!("-DUSMQ_DIMENSIONS={dimensions}"));
         }
+        let asks_dimensions = has_header && !flags.iter().any(|flag| flag.contains("USMQ_DIMENSIONS"));
         let (code, debug) = match checked {
             Some(CheckedSource { text, params }) => (Code::Sycl(text.into()), Some(params.into())),
             None => (code, None),
@@ -337,6 +338,7 @@ impl Kernel {
             params,
             unknown: Unknown { texts, files },
             dimensions,
+            asks_dimensions,
             groups,
             debug,
             built: ForkMutex::default(),
@@ -395,12 +397,13 @@ impl Kernel {
     }
 }
 
-/// The signature in the code, and why usmq has not read all included files.
-fn signature(code: &Code, name: &str, flags: &[String]) -> (Option<Signature>, String) {
-    let (Code::Sycl(source) | Code::OpenCl(source)) = code else { return (None, String::new()) };
+/// The signature in the code, why usmq has not read all included files, and whether the device header is one of them.
+fn signature(code: &Code, name: &str, flags: &[String]) -> (Option<Signature>, String, bool) {
+    let (Code::Sycl(source) | Code::OpenCl(source)) = code else { return (None, String::new(), false) };
     let flags = code.flags(flags);
     let files = IncludedFiles::read(source, &flags);
-    (read_signature(source, name, &flags, &files), files.why_unread())
+    let has_header = matches!(code, Code::Sycl(_)) && files.has_device_header();
+    (read_signature(source, name, &flags, &files), files.why_unread(), has_header)
 }
 
 /// Checks a source or module before it reaches a compiler or driver, which may read past its end, or crash.

@@ -30,6 +30,8 @@ pub(crate) struct IncludedFiles {
     contents: u64,
     /// Whether a text has a call of `printf`, perhaps behind a macro.
     prints: bool,
+    /// Whether a directive names the device header, which is no file of this machine.
+    has_device_header: bool,
     /// The first file that the compiler must not read, and why.
     refused: Option<String>,
     /// Whether the files are too large for a signature, so that they are not here.
@@ -142,6 +144,11 @@ impl IncludedFiles {
         self.files.iter().map(|file| file.length).sum()
     }
 
+    /// Whether the source includes `usmq/kernel.h`, directly or through other files.
+    pub(super) fn has_device_header(&self) -> bool {
+        self.has_device_header
+    }
+
     /// Why the compiler must not get the source: it would wait for a file, or read it without end.
     pub(super) fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
@@ -164,7 +171,9 @@ impl IncludedFiles {
         for piece in pieces {
             let Piece::Directive(line) = piece else { continue };
             if let Some(name) = line.strip_prefix(DIRECTIVE).filter(|name| is_name(name)) {
-                if name.trim_matches(['"', '<', '>']) != header::NAME {
+                if name.trim_matches(['"', '<', '>']) == header::NAME {
+                    self.has_device_header = true;
+                } else {
                     names.push((folder.to_owned(), name.to_owned()));
                 }
                 continue;

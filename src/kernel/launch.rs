@@ -269,6 +269,15 @@ impl Kernel {
                 global.len()
             ));
         }
+        let is_unknown = self.0.dimensions.is_none() && self.0.asks_dimensions && global.len() > 1;
+        if is_unknown && !device.backend().capabilities().work_dimensions {
+            return self.refuse(format!(
+                "usmq does not see its declaration in the source, and {} does not tell kernels how many dimensions a range \
+                 has, so global_id would be wrong; build it with the option -DUSMQ_DIMENSIONS={}",
+                device.backend(),
+                global.len()
+            ));
+        }
         let product =
             |extents: &[usize]| extents.iter().try_fold(1usize, |all, extent| all.checked_mul(*extent));
         if product(global).is_none_or(|items| isize::try_from(items).is_err()) {

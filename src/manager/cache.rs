@@ -15,7 +15,7 @@ impl Queue {
     ///
     /// Equal arguments return the same queue; in a context that [may be freed](Context), as long as the queue
     /// is in use. Without `context`, a root device's queue uses its platform's default context, which other
-    /// SYCL libraries use too, and a sub-device's queue a context of its own.
+    /// SYCL libraries use too, and a sub-device's queue a context of its own, or on Level Zero that of its root.
     ///
     /// Default properties do not constrain the result: without `context`, a queue is returned as it is, with
     /// its own properties. See [`with_properties`](Self::with_properties).

@@ -10,7 +10,6 @@ use crate::interop::dlpack::{self, DLManagedTensorVersioned, DLTensor, Destinati
 use crate::python::gil::detach;
 use crate::runtime::without_python_lock;
 use crate::{Error, MemoryKind};
-use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -80,9 +79,14 @@ pub(super) fn capsule(py: Python<'_>) -> PyResult<Bound<'_, PyCapsule>> {
 /// Runs `f` for a caller in C: 0, or -1 with a Python exception. No panic unwinds into C.
 fn called(f: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     let run = |py: Python<'_>| {
-        let done = catch_unwind(AssertUnwindSafe(|| f(py)));
-        done.unwrap_or_else(|_| Err(PyRuntimeError::new_err("usmq panicked; this is a bug in it")))
-            .map_err(|error| error.restore(py))
+        // An exception of pyo3 may be made in `restore` only.
+        let done = catch_unwind(AssertUnwindSafe(|| f(py).map_err(|error| error.restore(py))));
+        done.unwrap_or_else(|_| {
+            let text = c"usmq panicked; this is a bug in it";
+            // SAFETY: the interpreter is attached.
+            unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr()) };
+            Err(())
+        })
     };
     // After the interpreter has shut down, the caller gets only -1.
     match Python::try_attach(run) {
@@ -91,8 +95,8 @@ fn called(f: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     }
 }
 
-fn place<T>(out: *mut T) -> PyResult<NonNull<T>> {
-    NonNull::new(out).ok_or_else(|| PyBufferError::new_err("DLPack exchange: a pointer is null"))
+fn place<T>(out: *mut T) -> crate::Result<NonNull<T>> {
+    NonNull::new(out).ok_or_else(|| Error::interop("DLPack exchange: a pointer is null"))
 }
 
 /// The queue for usmq's work on a device in this Python context. None for the host.
@@ -113,7 +117,8 @@ unsafe fn exported<R>(
     let object = place(object)?.as_ptr();
     // SAFETY: the caller's promise.
     let object = unsafe { Borrowed::from_ptr(py, object) };
-    let array = &object.cast::<Array>()?.get().array;
+    let no_array = |_| Error::wrong_type("DLPack exchange: the object is not a usmq.Array");
+    let array = &object.cast::<Array>().map_err(no_array)?.get().array;
     let current = scope::current(py)?;
     if current == *array.queue() && array.memory_kind() != MemoryKind::System {
         // This is the work queue of the array's device. If the array has none, the export returns an error. With

@@ -2,24 +2,60 @@
 
 use crate::Error;
 use pyo3::exceptions::{PyImportError, PyIndexError, PyModuleNotFoundError, PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyString, PyType};
+use std::collections::HashMap;
+use std::ffi::CStr;
+
+/// The classes of `usmq/_errors.py`, by name.
+static CLASSES: PyOnceLock<HashMap<&str, Py<PyType>>> = PyOnceLock::new();
+
+const NAMES: [&str; 13] = [
+    "SelectorError",
+    "DeviceNotFoundError",
+    "PlacementError",
+    "AllocationError",
+    "KernelBuildError",
+    "LaunchError",
+    "CaptureError",
+    "InteropError",
+    "RuntimeNotFoundError",
+    "RuntimeConflictError",
+    "ForkError",
+    "SyclError",
+    "Error",
+];
+
+/// Finds the classes, so that an error without memory finds them. Call when the module is imported.
+pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
+    CLASSES.get_or_try_init(py, || {
+        let module = py.import("usmq._errors")?;
+        let class = |name| Ok((name, module.getattr(name)?.cast_into::<PyType>()?.unbind()));
+        NAMES.into_iter().map(class).collect::<PyResult<_>>()
+    })?;
+    Ok(())
+}
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        let text = error.to_string();
-        match error {
-            Error::Value { .. } | Error::HostView { .. } => PyValueError::new_err(text),
-            Error::Type { .. } => PyTypeError::new_err(text),
-            Error::Index { .. } => PyIndexError::new_err(text),
-            Error::Interrupted => super::gil::raised(),
-            other => Python::attach(|py| own(py, &other, text).unwrap_or_else(|failure| failure)),
+        if matches!(error, Error::Interrupted) {
+            return super::gil::raised();
         }
+        Python::attach(|py| raised(py, &error).map_or_else(|failure| failure, PyErr::from_value))
     }
 }
 
-fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
+/// The exception. What lacks memory here is an error, no panic, as pyo3's own conversions would.
+fn raised<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
+    let text = error.to_string();
     let name = match error {
+        Error::Value { .. } | Error::HostView { .. } => {
+            return exception(py.get_type::<PyValueError>(), &text);
+        }
+        Error::Type { .. } => return exception(py.get_type::<PyTypeError>(), &text),
+        Error::Index { .. } => return exception(py.get_type::<PyIndexError>(), &text),
         Error::Selector { .. } => "SelectorError",
         Error::DeviceNotFound { .. } => "DeviceNotFoundError",
         Error::Placement { .. } => "PlacementError",
@@ -32,26 +68,52 @@ fn own(py: Python<'_>, error: &Error, text: String) -> PyResult<PyErr> {
         Error::RuntimeConflict { .. } => "RuntimeConflictError",
         Error::Fork => "ForkError",
         Error::Sycl { .. } => "SyclError",
-        Error::Value { .. }
-        | Error::HostView { .. }
-        | Error::Type { .. }
-        | Error::Index { .. }
-        | Error::Exit
-        | Error::Thread { .. }
-        | Error::Interrupted => "Error",
+        Error::Exit | Error::Thread { .. } | Error::Interrupted => "Error",
     };
-    let class = py.import("usmq._errors")?.getattr(name)?.cast_into::<PyType>()?;
-    let exception = class.call1((text,))?;
+    prepare(py)?;
+    let classes = CLASSES.get(py).expect("prepared above");
+    let exception = exception(classes[name].bind(py).clone(), &text)?;
     match error {
-        Error::KernelBuild { log, .. } => exception.setattr("log", log)?,
+        Error::KernelBuild { log, .. } => set(&exception, c"log", string(py, log)?)?,
         Error::Launch { kernel, argument, .. } => {
-            exception.setattr("kernel", kernel)?;
-            exception.setattr("argument", *argument)?;
+            set(&exception, c"kernel", string(py, kernel)?)?;
+            if let Some(argument) = argument {
+                set(&exception, c"argument", number(py, *argument)?)?;
+            }
         }
-        Error::Sycl { code, .. } => exception.setattr("code", code)?,
+        Error::Sycl { code, .. } => set(&exception, c"code", string(py, code)?)?,
         _ => {}
     }
-    Ok(PyErr::from_value(exception))
+    Ok(exception)
+}
+
+fn exception<'py>(class: Bound<'py, PyType>, text: &str) -> PyResult<Bound<'py, PyAny>> {
+    let (py, text) = (class.py(), string(class.py(), text)?);
+    let end = std::ptr::null_mut::<ffi::PyObject>();
+    // SAFETY: a live class, a live argument, and the end of the arguments; the result is a new reference or null.
+    unsafe {
+        Bound::from_owned_ptr_or_err(
+            py,
+            ffi::PyObject_CallFunctionObjArgs(class.as_ptr(), text.as_ptr(), end),
+        )
+    }
+}
+
+fn string<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
+    PyString::from_bytes(py, text.as_bytes()).map(Bound::into_any)
+}
+
+fn number(py: Python<'_>, number: usize) -> PyResult<Bound<'_, PyAny>> {
+    // SAFETY: the result is a new reference or null.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyLong_FromSize_t(number)) }
+}
+
+fn set(object: &Bound<'_, PyAny>, name: &CStr, value: Bound<'_, PyAny>) -> PyResult<()> {
+    // SAFETY: live objects and a name.
+    match unsafe { ffi::PyObject_SetAttrString(object.as_ptr(), name.as_ptr(), value.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(object.py())),
+    }
 }
 
 /// Imports an optional package for `what`. The error for a missing package has the command that installs it,

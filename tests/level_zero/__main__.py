@@ -177,20 +177,16 @@ class Run:
 def part(run: Run, name: str, arguments: list[str]) -> bool:
     """Run one part in one configuration."""
     if name == "python":
-        left_out = [f"--ignore=tests/python/{test}.py" for test in names("left_out.txt")]
-        command = run.pytest + (
-            arguments
-            or [
-                "-n",
-                "2",
-                "--dist",
-                "loadfile",
-                "--max-worker-restart=0",
-                "tests/python",
-                *left_out,
-            ]
-        )
-        return run("Python tests", command)
+        if arguments:
+            return run("Python tests", [*run.pytest, *arguments])
+        workers = ["-n", "2", "--dist", "loadfile", "--max-worker-restart=8"]
+        elsewhere = [*names("left_out.txt"), *names("host_addresses.txt")]
+        left_out = [f"--ignore=tests/python/{test}.py" for test in elsewhere]
+        passed = run("Python tests", [*run.pytest, *workers, "tests/python", *left_out])
+        files = [f"tests/python/{test}.py" for test in names("host_addresses.txt")]
+        switch = {"USMQ_LEVEL_ZERO_TRUE_ADDRESSES": "0"}
+        what = "Python tests with addresses that the host reads"
+        return run(what, [*run.pytest, *workers, *files], switch) and passed
     if name == "checks":
         return run("checks of the driver in front", [run.python, "tests/level_zero/checks.py"])
     if name == "quick":

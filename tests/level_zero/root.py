@@ -18,8 +18,9 @@ from pathlib import Path
 SUITE = "sid"
 # Intel's driver and compiler, the compiler of OpenCL C, and the loader.
 INTEL = ("libze-intel-gpu1", "libigc2", "libigdgmm12", "intel-ocloc", "libze1", "libze-dev")
-# C++ headers for kernels; python3 brings libraries that Python's modules load.
-OTHERS = ("python3", "libstdc++-15-dev")
+# The compiler of tests that build C and C++, with the headers that kernels include; python3 brings libraries that
+# Python modules load.
+OTHERS = ("python3", "g++")
 RECORDED = Path(__file__).with_name("packages.txt")
 
 
@@ -148,6 +149,8 @@ def make() -> None:
             install(unfinished)
             unfinished.rename(root)
             print(f"    made in {time.monotonic() - started:.0f} s", flush=True)
+        elif not installed():
+            install(root)
     compare()
 
 
@@ -157,9 +160,9 @@ def clean() -> None:
 
 
 def installed() -> dict[str, str]:
-    """Return the versions of Intel's packages in the root; empty if one is missing."""
+    """Return the versions of the packages in the root; empty if one is missing."""
     inside = [] if here() else ["chroot", str(folder())]
-    command = [*inside, "dpkg-query", "-W", "-f", "${Package} ${Version}\n", *INTEL]
+    command = [*inside, "dpkg-query", "-W", "-f", "${Package} ${Version}\n", *INTEL, *OTHERS]
     result = subprocess.run(command, capture_output=True, text=True)
     return {} if result.returncode else dict(line.split() for line in result.stdout.splitlines())
 
@@ -172,7 +175,7 @@ def compare() -> None:
         if line and not line.startswith("#")
     )
     for name, version in installed().items():
-        if recorded.get(name) != version:
+        if name in INTEL and recorded.get(name) != version:
             print(
                 f"level-zero: warning: {name} is {version}; tested with {recorded.get(name)}",
                 file=sys.stderr,

@@ -310,6 +310,51 @@ def test_the_caller_keeps_a_tensor_if_python_has_no_memory(
         arrow_structs.PRODUCERS.remove(producer)
 
 
+ADDRESS = ctypes.c_void_p
+FAILING = {
+    "no array": ("managed_tensor_from_py_object_no_sync", (id(usmq), "out"), TypeError),
+    "no array to lend": ("dltensor_from_py_object_no_sync", (id(usmq), "out"), TypeError),
+    "no object": ("managed_tensor_from_py_object_no_sync", (None, "out"), BufferError),
+    "no place for the result": ("managed_tensor_to_py_object_no_sync", ("out", None), BufferError),
+    "unknown device": ("current_work_stream", (99, 0, "out"), usmq.InteropError),
+    "no place for a stream": ("current_work_stream", (14, 0, None), BufferError),
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_a_failing_call_without_memory_raises_its_error_or_a_memory_error(case: str) -> None:
+    memory = pytest.importorskip("_testcapi", reason="this Python is without its own tests")
+    name, given, expected = FAILING[case]
+    out = c_void_p()
+    numbers = ctypes.c_int if name == "current_work_stream" else ADDRESS
+    types = (numbers, numbers, ADDRESS)[-len(given) :] if len(given) == 3 else (ADDRESS, ADDRESS)
+    address = ctypes.cast(getattr(API, name), c_void_p).value
+    call = ctypes.PYFUNCTYPE(ctypes.c_int, *types)(address)
+    arguments = [
+        kind(addressof(out) if value == "out" else value)
+        for kind, value in zip(types, given, strict=True)
+    ]
+    found: list[BaseException] = []
+    for at in range(60):
+        raised: BaseException | None = None
+        try:
+            memory.set_nomemory(at, at + 1)
+            call(*arguments)
+        except (MemoryError, ctypes.ArgumentError):
+            pass
+        except expected as error:
+            raised = error
+        else:
+            pytest.fail("the call did not fail")
+        finally:
+            memory.remove_mem_hooks()
+        if raised is not None:
+            found.append(raised)
+    assert len(found) > 30
+    assert len({str(error) for error in found}) == 1
+    assert "panicked" not in str(found[0])
+
+
 # --- new tensors
 
 

@@ -378,6 +378,25 @@ def test_a_changed_header_is_read_again(tmp_path):
         assert x.item() == value
 
 
+UNREADABLE = (
+    f"{HEADER}USMQ_KERNEL(1 + 1) void f(int *x) "
+    "{ x[global_id(0) * 3 + global_id(1)] = global_id(1); }"
+)
+
+
+@pytest.mark.parametrize("option", [[], ["-DUSMQ_DIMENSIONS=2"]], ids=["no option", "option"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_dimensions_that_the_source_does_not_show_are_asked_for_or_refused(option, rows):
+    x = usmq.full((rows, 3), 9, "i4")
+    f = usmq.Kernel.from_sycl(UNREADABLE, "f", params=[usmq.write("i4")], options=option)
+    if x.device.backend == "opencl" or option:
+        f((rows, 3), x)
+        assert x.tolist() == [[0, 1, 2]] * rows
+    else:
+        with pytest.raises(usmq.LaunchError, match="-DUSMQ_DIMENSIONS=2"):
+            f((rows, 3), x)
+
+
 @pytest.mark.parametrize("debug", [False, True])
 def test_macros_of_one_letter_do_not_change_the_header(debug):
     source = """#include <usmq/kernel.h>

@@ -327,6 +327,10 @@ print(x.to_numpy())
     for _ in range(2):
         done = run_python(code, SYCL_CACHE_PERSISTENT=None, **environment)
         assert done.stdout.split() == ["[11]"]
-    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    # Intel's GPU driver keeps a cache of its own beside.
+    of_driver = tmp_path / "neo_compiler_cache"
+    kept = [
+        path for path in tmp_path.rglob("*") if path.is_file() and of_driver not in path.parents
+    ]
     assert kept
     assert all("usmq" in str(path.relative_to(tmp_path)) for path in kept)

@@ -53,6 +53,7 @@ DEFECTS = [
     Defect("events_across_contexts.cpp", ("crash", "hang")),
     Defect("wait_blocks_submissions.cpp"),
     Defect("native_event_of_held_command.cpp", ("crash",)),
+    Defect("state_of_held_command.cpp"),
     Defect("barrier_across_contexts.cpp", ("crash",)),
     Defect("group_local_memory.cpp", ("crash",)),
     Defect("graph_submissions.cpp"),

@@ -81,11 +81,16 @@ std::shared_ptr<Launch> launch_of(ze_kernel_handle_t kernel, const ze_group_coun
 auto &changeable =
     *new std::unordered_map<ze_command_list_handle_t, std::unordered_map<uint64_t, std::shared_ptr<Launch>>>;
 
+std::string sizes_of(const size_t (&extents)[3]) {
+  return std::to_string(extents[0]) + "x" + std::to_string(extents[1]) + "x" + std::to_string(extents[2]);
+}
+
 ze_result_t append_launch(ze_command_list_handle_t list, const std::shared_ptr<Launch> &launch,
                           ze_event_handle_t signal, uint32_t waits, ze_event_handle_t *events) {
   if (launch->program == nullptr) {
     refuse("kernel " + launch->name + " of a module that is not SPIR-V");
   }
+  prepare(*launch->program);
   uint64_t id = 0;
   {
     const std::lock_guard<std::mutex> lock(state);
@@ -97,7 +102,8 @@ ze_result_t append_launch(ze_command_list_handle_t list, const std::shared_ptr<L
     const std::lock_guard<std::mutex> lock(one);
     changeable[list][id] = launch;
   }
-  return append(list, {"kernel " + launch->name, signal, waits, events, [launch] { run(*launch); }});
+  const std::string sizes = " of " + sizes_of(launch->groups) + " groups of " + sizes_of(launch->local);
+  return append(list, {"kernel " + launch->name + sizes, signal, waits, events, [launch] { run(*launch); }});
 }
 
 void set_argument(Argument &argument, size_t size, const void *value) {

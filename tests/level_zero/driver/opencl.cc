@@ -45,6 +45,15 @@ pid_t owner;
 auto &open_lock = *new std::shared_mutex;
 bool is_open = true; // until the process ends
 
+void close() {
+  if (getpid() == owner) {
+    constexpr uint64_t LONGEST = 2'000'000'000;
+    wait_for_device(nullptr, LONGEST);
+    const std::unique_lock<std::shared_mutex> lock(open_lock);
+    is_open = false;
+  }
+}
+
 const Runtime &runtime() {
   static const Runtime one = [] {
     Runtime result{};
@@ -69,14 +78,7 @@ const Runtime &runtime() {
     // The runtime's own handlers run after this one. Others that submit work, as usmq's, may run later, too: their
     // barriers and copies are carried out, kernels are not.
     owner = getpid();
-    std::atexit([] {
-      if (getpid() == owner) {
-        constexpr uint64_t LONGEST = 2'000'000'000;
-        wait_for_device(nullptr, LONGEST);
-        const std::unique_lock<std::shared_mutex> lock(open_lock);
-        is_open = false;
-      }
-    });
+    std::atexit(close);
     return result;
   }();
   return one;
@@ -124,6 +126,11 @@ public:
                                                                                                           : nullptr;
   }
 
+  void prepare() {
+    const std::lock_guard<std::mutex> lock(one);
+    build();
+  }
+
   void run(const std::string &name, const std::vector<Argument> &arguments, const size_t offset[3],
            const size_t global[3], const size_t local[3]) {
     {
@@ -131,7 +138,9 @@ public:
       build();
       const cl_kernel kernel = kernel_of(name);
       set(kernel, name, arguments);
-      check(CL(clEnqueueNDRangeKernel)(queue(), kernel, 3, offset, global, local, 0, nullptr, nullptr),
+      // As Intel's driver: up to the last dimension with more than one item.
+      const cl_uint dimensions = global[2] > 1 ? 3 : global[1] > 1 ? 2 : 1;
+      check(CL(clEnqueueNDRangeKernel)(queue(), kernel, dimensions, offset, global, local, 0, nullptr, nullptr),
             "the launch of kernel " + name);
     }
     check(CL(clFinish)(queue()), "the end of kernel " + name);
@@ -250,6 +259,16 @@ const std::vector<Parameter> *parameters_of(Program &program, const std::string 
 }
 
 void *variable_of(Program &program, const std::string &name) { return program.variable(name); }
+
+void prepare(Program &program) {
+  const std::shared_lock<std::shared_mutex> lock(open_lock);
+  if (is_open) {
+    program.prepare();
+    // Again: the runtime's compiler has objects that end before what was registered earlier.
+    static const int registered = std::atexit(close);
+    (void)registered;
+  }
+}
 
 void run_kernel(Program &program, const std::string &kernel, const std::vector<Argument> &arguments,
                 const size_t offset[3], const size_t global[3], const size_t local[3]) {

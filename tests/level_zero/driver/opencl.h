@@ -28,13 +28,16 @@ struct Argument {
 
 class Program;
 
-// The program of a source, built when a kernel of it first runs, or a variable is asked for.
+// The program of a source, built when a kernel of it is first appended, or a variable is asked for.
 std::shared_ptr<Program> program_of(const Source &source);
 
 const std::vector<Parameter> *parameters_of(Program &program, const std::string &kernel);
 
 // The address of a global variable on the host, or null.
 void *variable_of(Program &program, const std::string &name);
+
+// Builds the program, so that no engine compiles while the process ends.
+void prepare(Program &program);
 
 // Runs a kernel to its end. The arguments have addresses of the host.
 void run_kernel(Program &program, const std::string &kernel, const std::vector<Argument> &arguments,

@@ -13,7 +13,9 @@
 // include to keep them in usmq only, for example beside `using namespace sycl`.
 //
 // Macros:
-//     USMQ_DIMENSIONS    defined by usmq: the dimensions of the kernel, if the source shows them
+//     USMQ_DIMENSIONS    defined by usmq: the dimensions of the kernel, if the source shows them; else defined by you
+//     where the
+//                        driver does not tell kernels (Level Zero)
 //     USMQ_SYCL_HEADERS  defined by you: declare kernels by the SYCL headers, if the runtime refuses the others
 //
 // Sources: SPIR-V 1.6, section 3.21 (BuiltIn); OpenCL Extended Instruction Set 1.0, section 2.1 (math);
