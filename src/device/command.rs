@@ -12,6 +12,8 @@ pub(super) struct Command {
     pub(super) raw: Handle<ffi::Event>,
     /// Completion is final, so the runtime is queried only until it reports it.
     done: AtomicBool,
+    /// Whether a caller has asked for its state.
+    is_queried: AtomicBool,
     /// The number of its trace record; 0 without one.
     pub(super) record: AtomicU64,
     /// Its number among the commands of an in-order queue; 0 on other queues.
@@ -31,13 +33,18 @@ impl Command {
         launch: Option<Launch>,
         exposed: bool,
     ) -> Self {
-        let (done, record) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { raw: Handle::new(raw), done, record, number, launch, exposed, prints: false }
+        let (done, is_queried, record) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+        Self { raw: Handle::new(raw), done, is_queried, record, number, launch, exposed, prints: false }
     }
 
     /// Whether it is known to be complete.
     pub(super) fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
+    }
+
+    /// True once.
+    pub(super) fn is_first_query(&self) -> bool {
+        !self.is_queried.swap(true, Ordering::Relaxed)
     }
 
     pub(super) fn note_done(&self) {

@@ -205,7 +205,12 @@ impl Event {
     /// # Errors
     /// [`Error::Sycl`] if the runtime cannot answer.
     pub fn done(&self) -> Result<bool> {
-        Ok(!matches!(self.status()?, EventStatus::Submitted | EventStatus::Running))
+        let is_over = !matches!(self.status()?, EventStatus::Submitted | EventStatus::Running);
+        if !is_over && self.command.is_first_query() {
+            // A caller that only asks would ask forever.
+            self.queue.flush();
+        }
+        Ok(is_over)
     }
 
     /// Whether the command is known to be complete: not if it has failed.

@@ -23,6 +23,17 @@ pub(super) struct WaitList<'a> {
     _proxies: SmallVec<[Event; 1]>,
     /// Dropped after the command was added to those in flight.
     pub(super) submission: Submission<'a>,
+    _flushes: SmallVec<[Flush; 1]>,
+}
+
+/// Flushes a queue of another device when it is dropped: for an event of it, adapter v1 of Level Zero adds a barrier to a batch
+/// of that queue, which it does not submit.
+struct Flush(Queue);
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        self.0.flush();
+    }
 }
 
 impl Queue {
@@ -30,6 +41,7 @@ impl Queue {
     pub(super) fn wait_list(&self, after: &[Event]) -> Result<WaitList<'_>> {
         checks::submits();
         let (mut addresses, mut proxies) = (SmallVec::new(), SmallVec::<[Event; 1]>::new());
+        let mut flushes = SmallVec::new();
         let follows_output = after.iter().any(|event| event.queue() != self && event.expects_output());
         for event in after {
             if event.queue().is_exposed() && !event.is_complete() {
@@ -40,6 +52,9 @@ impl Queue {
                 if event.queue() != self {
                     // libsycl does so for its own events only.
                     event.queue().flush();
+                    if event.queue().device() != self.device() {
+                        flushes.push(Flush(event.queue().clone()));
+                    }
                 }
                 addresses.push(ffi::event_address(event.raw()?));
             } else {
@@ -51,7 +66,7 @@ impl Queue {
         let mut submission = self.begin_submission();
         submission.follows_output = follows_output;
         submission.host_events = after.iter().chain(&proxies).filter_map(Event::host).cloned().collect();
-        Ok(WaitList { addresses, _proxies: proxies, submission })
+        Ok(WaitList { addresses, _proxies: proxies, submission, _flushes: flushes })
     }
 
     /// Waits while thousands of commands are in flight, so that a program that waits for none has a bounded number of

@@ -83,8 +83,10 @@ fn called(f: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
         let done = catch_unwind(AssertUnwindSafe(|| f(py).map_err(|error| error.restore(py))));
         done.unwrap_or_else(|_| {
             let text = c"usmq panicked; this is a bug in it";
-            // SAFETY: the interpreter is attached.
-            unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr()) };
+            // SAFETY: a static of the interpreter.
+            let class = unsafe { ffi::PyExc_RuntimeError };
+            // SAFETY: the thread is attached.
+            unsafe { ffi::PyErr_SetString(class, text.as_ptr()) };
             Err(())
         })
     };

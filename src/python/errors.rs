@@ -28,14 +28,13 @@ const NAMES: [&str; 13] = [
     "Error",
 ];
 
-/// Finds the classes, so that an error without memory finds them. Call when the module is imported.
-pub(super) fn prepare(py: Python<'_>) -> PyResult<()> {
+/// The classes. The import of the module calls it first, so that an error without memory finds them.
+pub(super) fn classes(py: Python<'_>) -> PyResult<&HashMap<&'static str, Py<PyType>>> {
     CLASSES.get_or_try_init(py, || {
         let module = py.import("usmq._errors")?;
         let class = |name| Ok((name, module.getattr(name)?.cast_into::<PyType>()?.unbind()));
         NAMES.into_iter().map(class).collect::<PyResult<_>>()
-    })?;
-    Ok(())
+    })
 }
 
 impl From<Error> for PyErr {
@@ -70,9 +69,7 @@ fn raised<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
         Error::Sycl { .. } => "SyclError",
         Error::Exit | Error::Thread { .. } | Error::Interrupted => "Error",
     };
-    prepare(py)?;
-    let classes = CLASSES.get(py).expect("prepared above");
-    let exception = exception(classes[name].bind(py).clone(), &text)?;
+    let exception = exception(classes(py)?[name].bind(py).clone(), &text)?;
     match error {
         Error::KernelBuild { log, .. } => set(&exception, c"log", string(py, log)?)?,
         Error::Launch { kernel, argument, .. } => {
@@ -90,13 +87,10 @@ fn raised<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
 fn exception<'py>(class: Bound<'py, PyType>, text: &str) -> PyResult<Bound<'py, PyAny>> {
     let (py, text) = (class.py(), string(class.py(), text)?);
     let end = std::ptr::null_mut::<ffi::PyObject>();
-    // SAFETY: a live class, a live argument, and the end of the arguments; the result is a new reference or null.
-    unsafe {
-        Bound::from_owned_ptr_or_err(
-            py,
-            ffi::PyObject_CallFunctionObjArgs(class.as_ptr(), text.as_ptr(), end),
-        )
-    }
+    // SAFETY: a live class, a live argument, and the end of the arguments.
+    let made = unsafe { ffi::PyObject_CallFunctionObjArgs(class.as_ptr(), text.as_ptr(), end) };
+    // SAFETY: a new reference, or null with an error.
+    unsafe { Bound::from_owned_ptr_or_err(py, made) }
 }
 
 fn string<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -104,8 +98,10 @@ fn string<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
 }
 
 fn number(py: Python<'_>, number: usize) -> PyResult<Bound<'_, PyAny>> {
-    // SAFETY: the result is a new reference or null.
-    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyLong_FromSize_t(number)) }
+    // SAFETY: the thread is attached.
+    let made = unsafe { ffi::PyLong_FromSize_t(number) };
+    // SAFETY: a new reference, or null with an error.
+    unsafe { Bound::from_owned_ptr_or_err(py, made) }
 }
 
 fn set(object: &Bound<'_, PyAny>, name: &CStr, value: Bound<'_, PyAny>) -> PyResult<()> {

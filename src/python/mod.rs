@@ -93,7 +93,7 @@ mod core {
         crate::capi::refuse_a_second()?;
         crate::runtime::exit::watch_this_thread();
         super::gil::note_main_thread(module.py())?;
-        super::errors::prepare(module.py())?;
+        super::errors::classes(module.py())?;
         super::scope::global(module.py())?;
         super::owner::prepare(module.py())?;
         super::kernel::describe_kernels(module.py())?;

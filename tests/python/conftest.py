@@ -73,7 +73,7 @@ def two_devices() -> tuple[usmq.Device, usmq.Device]:
 
 @pytest.fixture(scope="session")
 def sub_device() -> usmq.Device:
-    """Return a sub-device, which has its own context: one compute unit, or a tile of a GPU."""
+    """Return a sub-device: one compute unit with a context of its own, or a tile of a GPU."""
     device = usmq.current_queue().device
     if device.max_compute_units < 2:
         pytest.skip(f"{device.name} has one compute unit, so it cannot be partitioned")
