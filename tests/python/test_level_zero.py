@@ -13,10 +13,12 @@ import usmq
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-pytestmark = pytest.mark.skipif(
-    usmq.current_queue().device.backend != "level_zero",
-    reason="needs a device of Level Zero: tests/run level-zero",
-)
+
+@pytest.fixture(autouse=True)
+def on_level_zero() -> None:
+    if usmq.current_queue().device.backend != "level_zero":
+        pytest.skip("needs a device of Level Zero: tests/run level-zero")
+
 
 BUILD = """
 import usmq
