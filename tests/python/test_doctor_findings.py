@@ -50,6 +50,10 @@ FINDINGS = {
         "the kernel has no driver for the GPU": NO_GPU,
         "was not found: no GPU through Level Zero": NO_GPU,
     },
+    "level_zero": {
+        "the Level Zero driver lists no GPU": NO_GPU,
+        "kernels in OpenCL C do not compile for": "no: test_level_zero.py sees it on Level Zero",
+    },
     "kernels": {
         "no kernel runs on the default device": "test_an_opencl_driver_without_its_builtin",
         "kernels in SYCL C++ do not compile": "test_an_unusable_temporary_folder",
@@ -126,6 +130,7 @@ PLACES = {
     "intel": 4,
     "kernels": 3,
     "layers": 8,
+    "level_zero": 2,
     "limits": 1,
     "mod": 1,
     "nvidia": 4,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import re
@@ -76,6 +77,7 @@ def line_of(mark: str) -> str:
 
 
 def test_a_failed_allocation_lists_the_lines_that_hold_memory() -> None:
+    gc.collect()  # arrays of earlier tests
     usmq.record_allocations()
     usmq.set_memory_limit("8 MiB")
     large = usmq.empty(1 << 20, "f4")  # large
@@ -96,6 +98,7 @@ def test_a_failed_allocation_lists_the_lines_that_hold_memory() -> None:
 
 
 def test_nothing_is_recorded_unless_requested() -> None:
+    gc.collect()
     usmq.set_memory_limit("1 MiB")
     x = usmq.empty(1 << 19, "u1")
     with pytest.raises(usmq.AllocationError) as caught:
