@@ -27,6 +27,8 @@ class Work:
         self.x, self.y = usmq.ones(8), usmq.zeros(8)
         self.shared = usmq.zeros(8, usm_type="host")
         self.seen: list[Any] = []
+        # The first build in a process loads compilers of Intel that take SIGUSR1.
+        add(self.x, usmq.zeros(8)).wait()
 
     def __call__(self) -> None:
         own = usmq.full(8, 2, "f4")

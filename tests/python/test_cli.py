@@ -39,7 +39,7 @@ def test_list_respects_the_selector(run_python: Run) -> None:
     done = run_python(None, "-m", "usmq", "list", check=False, ONEAPI_DEVICE_SELECTOR="!opencl:*")
     assert "opencl:cpu" not in done.stdout
     assert "Traceback" not in done.stderr
-    assert "device" in done.stdout + done.stderr
+    assert done.stdout or "device" in done.stderr
 
 
 def test_doctor_shows_runtime_and_devices_without_problems(run_python: Run) -> None:
@@ -51,7 +51,7 @@ def test_doctor_shows_runtime_and_devices_without_problems(run_python: Run) -> N
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("selector", ["!opencl:*", "hip:gpu", "nosuch"])
+@pytest.mark.parametrize("selector", ["!*:cpu;!*:gpu", "hip:gpu", "nosuch"])
 def test_doctor_explains_why_no_device_is_visible_and_the_fix(
     run_python: Run, selector: str
 ) -> None:
