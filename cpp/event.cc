@@ -5,12 +5,27 @@ namespace usmq {
 
 std::size_t event_address(const Event &event) { return reinterpret_cast<std::size_t>(&event); }
 
+namespace {
+
+sycl::info::event_command_status ask(const Event &event) {
+  return event.handle.get_info<sycl::info::event::command_execution_status>();
+}
+
+// If libsycl submits a held-back command at that moment, a wait returns at once. The next one is the driver's.
+template <class Wait> void wait_to_the_end(const Event &event, Wait wait) {
+  wait();
+  if (ask(event) != sycl::info::event_command_status::complete) {
+    wait();
+  }
+}
+
+} // namespace
+
 EventStatus event_status(const Event &event) {
-  using status = sycl::info::event::command_execution_status;
-  auto code = event.handle.get_info<status>();
+  auto code = ask(event);
   if (code == sycl::info::event_command_status::complete) {
     // If libsycl submits a held-back command during the query, it answers "complete". Its next answer is the driver's.
-    code = event.handle.get_info<status>();
+    code = ask(event);
   }
   switch (code) {
   case sycl::info::event_command_status::submitted:
@@ -29,19 +44,12 @@ bool event_is_with_driver(const Event &event) {
   return event.handle.get_info<sycl::info::event::reference_count>() > 0;
 }
 
-// If libsycl submits a held-back command at that moment, a wait returns at once. The next one is the driver's.
 void event_wait(const Event &event) {
-  event.handle.wait_and_throw();
-  if (event_status(event) != EventStatus::Complete) {
-    event.handle.wait_and_throw();
-  }
+  wait_to_the_end(event, [&event] { event.handle.wait_and_throw(); });
 }
 
 void event_join(const Event &event) {
-  event.handle.wait();
-  if (event_status(event) != EventStatus::Complete) {
-    event.handle.wait();
-  }
+  wait_to_the_end(event, [&event] { event.handle.wait(); });
 }
 
 std::array<std::uint64_t, 3> event_profiling(const Event &event) {

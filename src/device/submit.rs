@@ -52,7 +52,9 @@ impl Queue {
                 if event.queue() != self {
                     // libsycl does so for its own events only.
                     event.queue().flush();
-                    if event.queue().device() != self.device() {
+                    if event.queue().device() != self.device()
+                        && !self.device().capabilities().holds_waiting_commands
+                    {
                         flushes.push(Flush(event.queue().clone()));
                     }
                 }

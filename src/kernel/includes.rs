@@ -30,7 +30,7 @@ pub(crate) struct IncludedFiles {
     contents: u64,
     /// Whether a text has a call of `printf`, perhaps behind a macro.
     prints: bool,
-    /// Whether a directive names the device header, which is no file of this machine.
+    /// Whether a directive names `usmq/kernel.h`, which usmq itself passes to the compiler.
     has_device_header: bool,
     /// The first file that the compiler must not read, and why.
     refused: Option<String>,

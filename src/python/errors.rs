@@ -10,30 +10,14 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 
 /// The classes of `usmq/_errors.py`, by name.
-static CLASSES: PyOnceLock<HashMap<&str, Py<PyType>>> = PyOnceLock::new();
-
-const NAMES: [&str; 13] = [
-    "SelectorError",
-    "DeviceNotFoundError",
-    "PlacementError",
-    "AllocationError",
-    "KernelBuildError",
-    "LaunchError",
-    "CaptureError",
-    "InteropError",
-    "RuntimeNotFoundError",
-    "RuntimeConflictError",
-    "ForkError",
-    "SyclError",
-    "Error",
-];
+static CLASSES: PyOnceLock<HashMap<String, Py<PyType>>> = PyOnceLock::new();
 
 /// The classes. The import of the module calls it first, so that an error without memory finds them.
-pub(super) fn classes(py: Python<'_>) -> PyResult<&HashMap<&'static str, Py<PyType>>> {
+pub(super) fn classes(py: Python<'_>) -> PyResult<&HashMap<String, Py<PyType>>> {
     CLASSES.get_or_try_init(py, || {
-        let module = py.import("usmq._errors")?;
-        let class = |name| Ok((name, module.getattr(name)?.cast_into::<PyType>()?.unbind()));
-        NAMES.into_iter().map(class).collect::<PyResult<_>>()
+        let all = py.import("usmq._errors")?.dict();
+        let types = all.iter().filter_map(|(name, class)| Some((name, class.cast_into::<PyType>().ok()?)));
+        types.map(|(name, class)| Ok((name.extract()?, class.unbind()))).collect()
     })
 }
 
@@ -46,7 +30,7 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The exception. What lacks memory here is an error, no panic, as pyo3's own conversions would.
+/// Makes the exception. A lack of memory is an error here, where pyo3's own conversions panic.
 fn raised<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let text = error.to_string();
     let name = match error {
@@ -69,7 +53,9 @@ fn raised<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
         Error::Sycl { .. } => "SyclError",
         Error::Exit | Error::Thread { .. } | Error::Interrupted => "Error",
     };
-    let exception = exception(classes(py)?[name].bind(py).clone(), &text)?;
+    let missing = || PyImportError::new_err("usmq._errors lacks a class of usmq's errors");
+    let class = classes(py)?.get(name).ok_or_else(missing)?;
+    let exception = exception(class.bind(py).clone(), &text)?;
     match error {
         Error::KernelBuild { log, .. } => set(&exception, c"log", string(py, log)?)?,
         Error::Launch { kernel, argument, .. } => {

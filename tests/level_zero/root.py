@@ -117,7 +117,7 @@ def make() -> None:
                 raise SystemExit(f"level-zero: no root with Intel's driver: {reason}")
             started = time.monotonic()
             print(
-                f"==> level-zero: a root with Debian {SUITE} and Intel's driver (0.9 GB)",
+                f"==> level-zero: a root with Debian {SUITE} and Intel's driver (1.4 GB)",
                 flush=True,
             )
             unfinished = cache() / "root.unfinished"
