@@ -112,6 +112,7 @@ struct KernelArg;
 struct PlainCommand;
 struct ListPlace;
 struct UsmInfo;
+struct Kept;
 enum class EventStatus : std::uint8_t;
 enum class PriorityCode : std::uint8_t;
 enum class CommandKind : std::uint8_t;
@@ -229,6 +230,8 @@ std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
 std::size_t device_native(const Device &device);
 std::size_t usm_alloc(std::uint8_t kind, const Device &device, const Context &context, std::size_t bytes) noexcept;
 bool usm_free(const Context &context, std::size_t pointer) noexcept;
+std::size_t shared_pointer_new(std::size_t address, rust::Box<Kept> kept);
+void shared_pointer_free(std::size_t pointer) noexcept;
 
 // kernels
 std::unique_ptr<Bundle> bundle_from_sycl(const Context &context, const Device &device, rust::Str source,

@@ -45,7 +45,7 @@ struct Unavailable {
   X(list_new) X(list_add_launch) X(list_add) X(list_end) X(list_submit) X(graph_new) X(graph_submit)                  \
   X(user_events_new) X(user_event_new) X(user_event_event) X(user_event_signal) X(user_event_reset)                   \
   X(event_address) X(event_status) X(event_is_with_driver) X(event_wait) X(event_join) X(event_profiling)                       \
-  X(usm_driver) X(usm_info) X(usm_kind) X(usm_device) X(device_native) X(usm_alloc) X(usm_free)                                                                                           \
+  X(usm_driver) X(usm_info) X(usm_kind) X(usm_device) X(device_native) X(usm_alloc) X(usm_free) X(shared_pointer_new) X(shared_pointer_free)                                                                                           \
   X(bundle_from_sycl) X(bundle_from_opencl) X(bundle_from_spirv) X(bundle_kernel) X(kernel_from_opencl) X(kernel_from_spirv) \
   X(kernel_from_binary) X(kernel_binary) X(kernel_slots) X(kernel_group_sizes) X(kernel_local_memory) X(kernel_work_group)                                                              \
   X(emulation_fault)

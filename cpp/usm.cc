@@ -122,4 +122,11 @@ bool usm_free(const Context &context, std::size_t pointer) noexcept {
   }
 }
 
+std::size_t shared_pointer_new(std::size_t address, rust::Box<Kept> kept) {
+  const auto owner = std::make_shared<rust::Box<Kept>>(std::move(kept));
+  return reinterpret_cast<std::size_t>(new std::shared_ptr<void>(owner, reinterpret_cast<void *>(address)));
+}
+
+void shared_pointer_free(std::size_t pointer) noexcept { delete reinterpret_cast<std::shared_ptr<void> *>(pointer); }
+
 } // namespace usmq

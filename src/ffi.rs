@@ -4,6 +4,8 @@
 //! Contains no policy. Every function that can throw returns `Result`; the text of its error is
 //! `code\x1fmessage` (see `cpp/error.h`), which [`crate::error::Error::from_shim`] parses.
 
+use std::any::Any;
+
 // Code that cxx generates is not linted.
 #[allow(clippy::multiple_unsafe_ops_per_block, clippy::panic)]
 #[cxx::bridge(namespace = "usmq")]
@@ -186,6 +188,10 @@ pub(crate) mod bridge {
     struct IncludeFile<'a> {
         name: &'a str,
         text: &'a str,
+    }
+
+    extern "Rust" {
+        type Kept;
     }
 
     unsafe extern "C++" {
@@ -415,6 +421,11 @@ pub(crate) mod bridge {
         /// # Safety
         /// `pointer` came from `usm_alloc` for this context, is freed once, and no command uses it any more.
         unsafe fn usm_free(context: &Context, pointer: usize) -> bool;
+        /// A `std::shared_ptr<void>` to this address on the C++ heap. The last of its copies drops `kept`, on any thread.
+        fn shared_pointer_new(address: usize, kept: Box<Kept>) -> Result<usize>;
+        /// # Safety
+        /// `pointer` came from `shared_pointer_new` and is freed once.
+        unsafe fn shared_pointer_free(pointer: usize);
 
         /// `registered` makes one kernel available by its C++ name; empty if all names are `extern "C"`.
         fn bundle_from_sycl(
@@ -490,6 +501,9 @@ pub(crate) mod bridge {
 }
 
 pub(crate) use bridge::*;
+
+/// A value that C++ keeps alive. Its drop neither waits nor panics.
+pub(crate) struct Kept(#[expect(dead_code, reason = "only dropped")] pub(crate) Box<dyn Any + Send + Sync>);
 
 /// Lets the types be used from any thread.
 macro_rules! any_thread {

@@ -24,6 +24,8 @@ _MAY_BREAK = (
     "SYCL_DEVICE_ALLOWLIST",
     "LD_LIBRARY_PATH",
 )
+_LACKS = "before dpnp uses memory of usmq, call wait() on it, and use dpnp in one thread"
+_KNOWN = "pip install 'dpctl==0.22.*'"
 _SAME_SOURCE = "install usmq, {name} and intel-sycl-rt into one environment by one pip command"
 
 # Prints the libraries of SYCL that are mapped once the package is imported.
@@ -33,7 +35,15 @@ importlib.import_module(sys.argv[1])
 paths = {line[line.find("/"):].rstrip() for line in open("/proc/self/maps") if "/" in line}
 names = ("libsycl.so", "libur_loader.so")
 found = sorted(path for path in paths if os.path.basename(path).startswith(names))
-print("\\0".join(found), end="", flush=True)
+lacks = []
+if sys.argv[1] == "dpctl":
+    try:
+        from usmq import _dpctl_order
+    except ImportError:
+        pass
+    else:
+        lacks = _dpctl_order.lacks()
+print("\\0".join(found), ", ".join(lacks), sep="\\n", end="", flush=True)
 os._exit(0)
 """
 
@@ -119,10 +129,13 @@ def _judge(
                     fix = suspect
                     break
         return "problem", f"{title} cannot be imported: {lines[-1].strip()}", fix
-    paths = {os.path.realpath(path) for path in os.fsdecode(output).split("\0") if path}
+    loaded, _, lacks = os.fsdecode(output).partition("\n")
+    paths = {os.path.realpath(path) for path in loaded.split("\0") if path}
     theirs = {path for path in paths if os.path.basename(path).startswith("libsycl.so")}
     if not theirs:
         return "ok", f"{title} loads no SYCL runtime", None
+    if theirs <= ours and lacks:
+        return "note", f"{title} has other {lacks} than usmq knows: {_LACKS}", _KNOWN
     if theirs <= ours:
         return "ok", f"{title} shares the runtime of usmq", None
     what = f"{title} loads another SYCL runtime: {', '.join(sorted(theirs - ours))}"

@@ -137,6 +137,11 @@ impl Queue {
         Ok((Self(found), is_new))
     }
 
+    /// The queue with this id, if it has a handle.
+    pub(crate) fn with_id(id: usize) -> Result<Option<Self>> {
+        Ok(KNOWN.find(&id)?.map(Self))
+    }
+
     /// A new `sycl::queue` on the C++ heap, a second handle to this queue, for another library.
     /// [`Queue::free_raw`] deletes it.
     ///

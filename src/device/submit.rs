@@ -319,6 +319,26 @@ impl Queue {
         self.raise_errors()
     }
 
+    /// Whether a command that usmq has submitted may be in flight.
+    pub(crate) fn has_commands_in_flight(&self) -> bool {
+        !matches!(self.in_flight().is_empty(), Ok(true))
+    }
+
+    /// Waits for the commands of usmq in flight, not for those of other libraries. Errors of the commands stay for the next
+    /// wait.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub(crate) fn finish_commands(&self) -> Result<()> {
+        // The last one first: when it is over, most of the others are.
+        for command in self.in_flight().commands().into_iter().rev() {
+            if let Err(Error::Interrupted) = Event::in_flight(command, self).wait_quietly() {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
     /// As [`Queue::wait`], after an error, before memory is freed that a command may still use. If the
     /// runtime can neither wait nor report an idle queue, it is retried for a while.
     ///

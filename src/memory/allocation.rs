@@ -7,6 +7,7 @@ use super::free_list::Block;
 use super::ordered_submit::{Log, Logged, ordered};
 use super::pool::{Pool, Reuse};
 use super::recording::{refuse_if_written, touch};
+use super::sharing::SharedOn;
 use super::system::{RangeLog, logs_of};
 use super::views::ViewToken;
 use crate::device::recording::suspend;
@@ -330,11 +331,11 @@ impl Allocation {
     }
 
     fn share(&self, queue: &Queue) -> Result<()> {
-        for mut log in self.locked()? {
-            if !log.shared_on.contains(queue) {
-                log.shared_on.push(queue.clone());
-            }
-        }
+        self.each_shared(|shared| shared.add(queue))
+    }
+
+    pub(super) fn each_shared(&self, change: impl Fn(&mut SharedOn)) -> Result<()> {
+        self.locked()?.for_each(|mut log| change(&mut log.shared_on));
         Ok(())
     }
 
@@ -383,7 +384,7 @@ impl Allocation {
         let mut shared = false;
         for log in self.locked()? {
             log.access.dependencies(Access::ReadWrite, Some(queue.id()), &mut others);
-            shared |= log.shared_on.iter().any(|other| other != queue);
+            shared |= log.shared_on.queues().any(|other| other != queue);
         }
         Ok(shared || !others.is_empty())
     }
@@ -401,7 +402,7 @@ impl Allocation {
         let (mut events, mut shared_on) = (Pending::new(), SmallVec::<[Queue; 1]>::new());
         for log in self.locked()? {
             events.extend(log.access.before_host(access));
-            shared_on.extend(log.shared_on.iter().cloned());
+            shared_on.extend(log.shared_on.queues().cloned());
         }
         for event in events {
             event.wait()?;

@@ -14,6 +14,8 @@ mod parse_size;
 mod pool;
 mod recording;
 mod relief;
+#[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only Python has such a consumer"))]
+pub(crate) mod shared_pointer;
 pub(crate) mod sharing;
 mod slabs;
 mod source;

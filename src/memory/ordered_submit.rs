@@ -2,6 +2,7 @@
 
 use super::access_log::{Access, AccessLog, Tracked};
 use super::recording::{self, Recording};
+use super::sharing::SharedOn;
 use super::views::Views;
 use crate::device::{Event, Queue};
 use crate::error::Result;
@@ -20,14 +21,14 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct Log {
     pub(super) access: AccessLog<Event>,
-    pub(super) shared_on: SmallVec<[Queue; 1]>,
+    pub(super) shared_on: SharedOn,
     pub(super) views: Views,
 }
 
 impl Log {
     /// The log of memory whose first user must wait for `event`.
     pub(super) fn after(event: Option<Event>) -> Self {
-        Self { access: AccessLog::after(event), shared_on: SmallVec::new(), views: Views::default() }
+        Self { access: AccessLog::after(event), shared_on: SharedOn::default(), views: Views::default() }
     }
 }
 
@@ -273,7 +274,7 @@ fn queues_of_other_libraries(
 ) -> SmallVec<[Queue; 1]> {
     let mut unseen: SmallVec<[Queue; 1]> = SmallVec::new();
     for (log, _) in logs {
-        for other in &log.shared_on {
+        for other in log.shared_on.queues() {
             let is_ordered = orders_itself && other == queue;
             if !is_ordered && !unseen.contains(other) {
                 unseen.push(other.clone());

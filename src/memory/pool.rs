@@ -295,7 +295,7 @@ impl Pool {
         pool.source.budget.remove(bytes as u64);
         history::freed(block.pointer());
         if log.access.is_pending() || !log.shared_on.is_empty() || !pool.put(&block) {
-            let (pending, unseen) = (log.access.pending(), std::mem::take(&mut log.shared_on));
+            let (pending, unseen) = (log.access.pending(), log.shared_on.take());
             pool.waiting.push(Waiting { pool: pool.clone(), block, bytes, pending, unseen });
         }
     }

@@ -6,7 +6,7 @@
 use super::capsule::{consume_capsule, queue_from};
 use super::classes::Array;
 use super::gil::{detach, quietly};
-use super::{argument, target};
+use super::{argument, dpctl_order, target};
 use crate::interop::cuda::{self, CudaArray};
 use crate::interop::dlpack::{
     self, DLManagedTensor, DLManagedTensorVersioned, Destination, Export, ExportedTensor, ForeignTensor,
@@ -16,6 +16,7 @@ use crate::memory::refuse;
 use crate::{Error, UsmKind};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCapsule, PyDict, PyInt};
 use std::ffi::CStr;
@@ -75,7 +76,13 @@ fn give<'py, T: Named>(
         Stream::Unordered => Order::Unordered,
     };
     let destination = asked.dl_device.map(|(kind, id)| Destination { kind, id });
-    let export = Export { destination, copy: asked.copy, order };
+    let is_for_host = destination.is_some_and(|destination| destination.kind != ONEAPI);
+    // Without a stream the consumer may be dpnp, which works on a queue of its own.
+    let lent_on = match stream {
+        Stream::Wait if !is_for_host => dpctl_order::default_queue(py, array)?,
+        _ => None,
+    };
+    let export = Export { destination, copy: asked.copy, order, lent_on: lent_on.as_ref() };
     let tensor: ExportedTensor<T> = detach(py, || dlpack::export(array, export))?;
     capsule(py, tensor)
 }
@@ -222,7 +229,18 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
         // The producer's work is ordered on the current queue, which is not the array's queue.
         detach(py, || current.wait())?;
     }
+    share_with_producer(obj, &array)?;
     Ok(array)
+}
+
+/// Orders later work with that of the producer on its own queue, which only its attribute names.
+fn share_with_producer(obj: &Bound<'_, PyAny>, array: &crate::Array) -> PyResult<()> {
+    let Some(theirs) = obj.getattr_opt(intern!(obj.py(), "sycl_queue"))? else { return Ok(()) };
+    let Some(queue) = queue_from(&theirs)?.filter(|queue| queue.context() == array.context()) else {
+        return Ok(());
+    };
+    dpctl_order::follow(&queue, &theirs)?;
+    Ok(detach(obj.py(), || array.shared_allocation().share_on(&queue))?)
 }
 
 fn import<T: Managed>(

@@ -19,6 +19,8 @@ mod device;
 mod dlpack;
 mod dlpack_c_api;
 mod doctor;
+mod dpctl_memory;
+mod dpctl_order;
 mod dtype;
 mod errors;
 mod expression;
@@ -101,6 +103,8 @@ mod core {
         crate::capi::scopes_of(&super::context::Contexts);
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add_function(wrap_pyfunction!(super::device::prepare_emulation, module)?)?;
+        module.add_function(wrap_pyfunction!(super::dpctl_order::_finish_commands, module)?)?;
+        module.add_function(wrap_pyfunction!(super::dpctl_memory::_knows_owners_of, module)?)?;
         module.add_function(wrap_pyfunction!(super::device::runtime_libraries, module)?)
     }
 }

@@ -5,6 +5,7 @@ use super::capsule::{context_from, queue_from};
 use super::classes::Array;
 use super::gil::detach;
 use super::owner::PyOwner;
+use super::{dpctl_memory, dpctl_order};
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::{Device, Target};
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
@@ -60,8 +61,9 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
         // Create the memory object first, then the view: dpnp's import of the interface refuses negative
         // strides.
         let (span, offset) = owner.array.span()?;
-        let lent = Bound::new(py, Lent(span))?;
+        let lent = Bound::new(py, Lent(span.clone()))?;
         let memory = py.import("dpctl.memory")?.getattr("as_usm_memory")?.call1((lent,))?;
+        dpctl_memory::own(&memory, &span)?;
         let kwargs = PyDict::new(py);
         kwargs.set_item("dtype", owner.array.dtype().typestr())?;
         kwargs.set_item("buffer", memory)?;
@@ -74,9 +76,11 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
         }
         PyResult::Ok(view.unbind())
     })?;
+    let view = view.bind(py).clone();
+    dpctl_order::follow(owner.array.queue(), &view.getattr(intern!(py, "sycl_queue"))?)?;
     // Also order the commands submitted since the view was created.
     detach(py, || suai::export(&owner.array))?;
-    Ok(view.bind(py).clone())
+    Ok(view)
 }
 
 /// The USM of an object, by its attribute.
@@ -129,6 +133,7 @@ fn sycl_object(object: &Bound<'_, PyAny>) -> PyResult<SyclObject> {
         return Ok(SyclObject::Context(context.get().0.clone()));
     }
     if let Some(queue) = queue_from(object)? {
+        dpctl_order::follow(&queue, object)?;
         return Ok(SyclObject::Queue(queue));
     }
     match context_from(object)? {

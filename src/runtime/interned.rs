@@ -149,7 +149,8 @@ impl<K: Eq + Hash, T: Send + Sync> Interner<K, T> {
         Ok(value)
     }
 
-    fn find(&self, key: &K) -> Result<Option<Interned<T>>> {
+    /// The value for `key`, if it exists.
+    pub(crate) fn find(&self, key: &K) -> Result<Option<Interned<T>>> {
         Ok(self.0.lock()?.get(key).and_then(WeakInterned::get))
     }
 

@@ -31,8 +31,6 @@ def test_a_dpnp_array_becomes_a_usmq_array_in_place() -> None:
     x = usmq.asarray(d, copy=False)
     assert x.ptr == d.get_array()._pointer
     x.fill(2)
-    # oneMKL, which computes the sum, does not wait: see docs/upstream.md, "order of sums".
-    x.wait()
     assert dpnp.asnumpy(d + d).tolist() == [[4.0] * 3] * 2
 
 

@@ -1,4 +1,4 @@
-"""dpnp: the sum of two float arrays does not wait for earlier work on their in-order queue."""
+"""oneMKL, by dpnp: a sum on a CPU does not wait for earlier work on its in-order queue."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ total = dpnp.asnumpy(x + x).tolist()
 queue.wait()
 if total != [4.0] * 6:
     seen(f"the sum was computed before the kernel: {total}")
-fixed("the sum waits", "docs/howto/share.md (`wait` before the sum)")
+fixed("the sum waits", "python/usmq/_dpctl_order.py (follow)")

@@ -93,5 +93,5 @@ pub unsafe fn allocate(prototype: &DLTensor) -> Result<ExportedTensor<DLManagedT
         None => (current_queue()?, UsmKind::Host),
     };
     let array = Array::uninit(&shape, dtype, kind, &queue)?;
-    export(&array, Export { destination: Some(device), copy: None, order: Order::Queue(&queue) })
+    export(&array, Export { destination: Some(device), order: Order::Queue(&queue), ..Export::default() })
 }

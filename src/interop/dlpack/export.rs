@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::device::{MemoryKind, Queue, UsmKind};
 use crate::error::{Error, Result, spelled};
 use crate::interop::device_ordinal::check_nameable;
-use crate::memory::sharing::is_shared_in_order_on;
+use crate::memory::sharing::{Loan, is_shared_in_order_on};
 use crate::memory::{Access, ordered};
 use crate::runtime::checks::InDestructor;
 use crate::runtime::without_python_lock;
@@ -77,6 +77,9 @@ pub struct Export<'a> {
     pub copy: Option<bool>,
     /// Ignored for the host, for which the export waits.
     pub order: Order<'a>,
+    /// A queue on which the consumer may work besides: until it deletes the tensor, usmq orders its commands on the memory
+    /// with those on this queue. Ignored for the host, and on another context.
+    pub lent_on: Option<&'a Queue>,
 }
 
 /// A managed tensor of usmq. Dropping it calls the deleter, as its consumer would.
@@ -187,13 +190,17 @@ pub fn export<T: Managed>(array: &Array, asked: Export<'_>) -> Result<ExportedTe
     if !T::SAYS_READ_ONLY {
         check_writable(&array, "request max_version=(1, 0), or export a copy()")?;
     }
+    let mut loan = None;
     if destination.kind == CPU {
         array.shared_allocation().hand_over()?;
         array.allocation().wait_for_host(Access::ReadWrite)?;
     } else {
         publish(&array, asked.order)?;
+        if let Some(queue) = asked.lent_on.filter(|queue| queue.context() == array.context()) {
+            loan = Some(without_python_lock(|| Loan::new(&array.shared_allocation(), queue))?);
+        }
     }
-    Ok(wrap(array, |array| describe(array, destination), flags))
+    Ok(wrap((array, loan), |(array, _)| describe(array, destination), flags))
 }
 
 /// Returns the array as a tensor without an owner. The consumer must stop using it, its shape and its strides
