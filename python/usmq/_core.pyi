@@ -26,6 +26,7 @@ from usmq._capture import Graph, capture
 from usmq._cuda import CudaArray
 from usmq._device import Device, Platform, devices, layers, platforms
 from usmq._interop import (
+    ArrayView,
     Column,
     ColumnView,
     DeviceStream,
@@ -64,7 +65,7 @@ from usmq._timestamps import Timestamps
 
 # fmt: off
 __all__ = [
-    "Array", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device", "DeviceStream",
+    "Array", "ArrayView", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device", "DeviceStream",
     "DoctorFinding", "DoctorReport", "Elementwise", "Event", "Field", "Graph", "Kernel", "Lent",
     "Local", "Mark", "Plan", "Platform", "PointerInfo", "Profile", "ProfileEvent", "Queue",
     "QueueManager", "Reduction", "Step", "Table", "TableView", "TaskContext", "TaskMemory", "Timer",
@@ -259,6 +260,8 @@ class DType:
     def str(self) -> builtins.str | None: ...
     @property
     def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def __numpy_dtype__(self) -> np.dtype[Any]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -270,6 +273,8 @@ class Array:
     def strides(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> DType: ...
+    @property
+    def __numpy_dtype__(self) -> np.dtype[Any]: ...
     @property
     def ndim(self) -> int: ...
     @property
@@ -306,6 +311,7 @@ class Array:
         *,
         dtype: _DTypeLike | None = None,
         usm_type: _UsmType | None = None,
+        device: _Target | None = None,
     ) -> Array: ...
     @overload
     def collocate(self, other: _UsmArray) -> Array: ...
@@ -359,7 +365,7 @@ class Array:
     def __array__(
         self, dtype: npt.DTypeLike | None = None, *, copy: bool | None = None
     ) -> npt.NDArray[Any]: ...
-    def host_view(self) -> memoryview: ...
+    def host_view(self) -> ArrayView: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     @property
     def __sycl_usm_array_interface__(self) -> _UsmInterface: ...
@@ -376,6 +382,7 @@ def empty(
     *,
     usm_type: _UsmType = "device",
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Array: ...
 def zeros(
     shape: _ShapeLike,
@@ -383,6 +390,7 @@ def zeros(
     *,
     usm_type: _UsmType = "device",
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Array: ...
 def ones(
     shape: _ShapeLike,
@@ -390,6 +398,7 @@ def ones(
     *,
     usm_type: _UsmType = "device",
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Array: ...
 def full(
     shape: _ShapeLike,
@@ -398,6 +407,7 @@ def full(
     *,
     usm_type: _UsmType = "device",
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Array: ...
 def arange(
     start: _Real,
@@ -407,6 +417,7 @@ def arange(
     *,
     usm_type: _UsmType = "device",
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Array: ...
 def empty_like(
     x: _ArrayLike,
@@ -415,6 +426,7 @@ def empty_like(
     shape: _ShapeLike | None = None,
     usm_type: _UsmType | None = None,
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Array: ...
 def zeros_like(
     x: _ArrayLike,
@@ -423,6 +435,7 @@ def zeros_like(
     shape: _ShapeLike | None = None,
     usm_type: _UsmType | None = None,
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Array: ...
 def ones_like(
     x: _ArrayLike,
@@ -431,6 +444,7 @@ def ones_like(
     shape: _ShapeLike | None = None,
     usm_type: _UsmType | None = None,
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Array: ...
 def full_like(
     x: _ArrayLike,
@@ -440,6 +454,7 @@ def full_like(
     shape: _ShapeLike | None = None,
     usm_type: _UsmType | None = None,
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Array: ...
 
 # --- kernels

@@ -31,6 +31,7 @@ def from_arrow(
     columns: Sequence[str] | None = None,
     usm_type: _UsmType | None = None,
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Any: ...  # Table for top-level structs, else Column; callers would have to narrow a union
 def from_dlpack(
     obj: Any,  # with __dlpack__; the accepted options differ between producers
@@ -39,6 +40,7 @@ def from_dlpack(
     copy: bool | None = None,
     usm_type: _UsmType | None = None,
     queue: _Target | None = None,
+    device: _Target | None = None,
 ) -> Array: ...
 
 class _UsmInterface(TypedDict):
@@ -51,6 +53,27 @@ class _UsmInterface(TypedDict):
     typestr: str
     offset: int
     syclobj: Queue
+
+@final
+class ArrayView:
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, *, copy: bool | None = None
+    ) -> npt.NDArray[Any]: ...
+    def __arrow_c_schema__(self) -> CapsuleType: ...
+    def __arrow_c_array__(
+        self, requested_schema: CapsuleType | None = None
+    ) -> tuple[CapsuleType, CapsuleType]: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Lent:

@@ -1,10 +1,11 @@
 """Types of placement in usmq._core; a stub without a module of this name."""
 
 import builtins
-from typing import Literal, TypeAlias, final, overload
+from typing import Any, Literal, TypeAlias, final, overload
 
 from usmq._core import (
     Array,
+    Device,
     Queue,
     _ArrayLike,
     _DTypeLike,
@@ -29,7 +30,7 @@ def asarray(
     usm_type: _UsmType | None = None,
     queue: _Target | None = None,
     copy: bool | None = None,
-    device: None = None,
+    device: Device | Queue | None = None,
 ) -> Array: ...
 @overload
 def asarray(
@@ -39,8 +40,18 @@ def asarray(
     usm_type: None = None,
     queue: None = None,
     copy: bool | None = None,
-    device: str,
+    device: Literal["cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3"],
 ) -> CudaArray: ...
+@overload
+def asarray(
+    obj: _ArrayLike,
+    dtype: _DTypeLike | None = None,
+    *,
+    usm_type: _UsmType | None = None,
+    queue: None = None,
+    copy: bool | None = None,
+    device: _Target,
+) -> Any: ...  # CudaArray for "cuda:N", else Array
 
 @final
 class Step:

@@ -109,7 +109,6 @@ parameters! {
     copy: FLAG,
     debug: "True or False",
     deterministic: FLAG,
-    device: "a str, as \"cuda:0\"",
     device_type: "a str, as \"gpu\"",
     dl_device: "a pair of whole numbers, as (1, 0), or None",
     enabled: "True or False",

@@ -3,6 +3,7 @@
 use super::classes::{Array, Device, Event, Queue};
 use super::dtype::{self, DType};
 use super::gil::detach;
+use super::host_view::ArrayView;
 use super::{
     argument, asarray, buffer, comparison, dlpack, dlpack_c_api, index, join, numpy, pickle, placement,
     scalar, scope, suai, submitter, target,
@@ -36,6 +37,12 @@ impl Array {
     #[getter]
     fn dtype(&self) -> DType {
         DType(self.array.dtype())
+    }
+
+    /// The numpy dtype, for ``numpy.dtype(x)`` and ``numpy.result_type(x, y)``.
+    #[getter]
+    fn __numpy_dtype__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        dtype::numpy_dtype(py, self.array.dtype())
     }
 
     /// Number of axes.
@@ -171,6 +178,8 @@ impl Array {
     ///     The element type, converted as in ``astype``; by default the same.
     /// usm_type : {"device", "shared", "host"}, optional
     ///     The USM kind; by default the same.
+    /// device : str, Device, Queue, optional
+    ///     Another name of ``target``.
     ///
     /// Raises
     /// ------
@@ -183,18 +192,21 @@ impl Array {
     /// >>> x = usmq.arange(3)
     /// >>> x.to(x.queue) is x, x.to(dtype="f4").tolist()
     /// (True, [0.0, 1.0, 2.0])
-    #[pyo3(signature = (target=None, *, dtype=None, usm_type=None))]
+    #[pyo3(signature = (target=None, *, dtype=None, usm_type=None, device=None))]
     fn to(
         slf: &Bound<'_, Self>,
         target: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
+        device: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
         let (py, own) = (slf.py(), &slf.get().array);
-        let queue = match target::named(py, target, "target")? {
-            Some(queue) => queue,
-            None => scope::current(py)?,
+        let queue = match (target, device) {
+            (target, None) => target::named(py, target, "target")?,
+            (None, device) => target::named(py, device, "device")?,
+            _ => return Err(PyTypeError::new_err("device= is another name of the target: pass one of them")),
         };
+        let queue = queue.map_or_else(|| scope::current(py), Ok)?;
         let dtype = dtype::parse_opt(dtype)?;
         let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
         let moved = detach(py, || own.to(dtype, kind, Some(&queue)))?;
@@ -445,12 +457,14 @@ impl Array {
         numpy::view(slf, dtype, copy)
     }
 
-    /// Return host or shared USM as a memoryview without a copy. Waits for earlier writes.
+    /// Return host or shared USM for readers on the host, without a copy: ``torch.from_dlpack(x.host_view())``,
+    /// ``jax.numpy.from_dlpack``, ``numpy.asarray``, ``pyarrow.array``, ``polars.Series``, ``memoryview``. Each of these
+    /// calls waits for earlier writes.
     ///
-    /// usmq does not track host access through the view: do not run kernels on the array while it is in use.
-    /// Raises BufferError for device memory and bfloat16.
-    fn host_view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, pyo3::types::PyMemoryView>> {
-        pyo3::types::PyMemoryView::from(slf.as_any())
+    /// usmq does not track access through the view: do not run kernels on the array while it is in use. Raises
+    /// BufferError for device memory.
+    fn host_view(slf: &Bound<'_, Self>) -> PyResult<ArrayView> {
+        ArrayView::new(slf)
     }
 
     /// The interface that dpctl, dpnp and other consumers read: version 1; strides and offset count elements.
@@ -469,10 +483,10 @@ impl Array {
         suai::usm_ndarray(py, self)
     }
 
-    /// The dpctl queue of ``__usm_ndarray__``; absent unless dpnp is loaded.
+    /// The queue as dpctl's type; absent unless dpctl is loaded. ``usmq.dpctl_queue(x.queue)`` loads it.
     #[getter]
     fn sycl_queue<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        suai::usm_ndarray(py, self)?.getattr("sycl_queue")
+        suai::sycl_queue(py, self)
     }
 
     // SAFETY: called by Python with a buffer to fill; `buffer::export` keeps the rules of PEP 3118.

@@ -31,8 +31,9 @@ use pyo3::prelude::*;
 ///     needed; use host memory (buffers, Arrow arrays, DLPack tensors) in place, as an array of ``usm_type``
 ///     ``"system"``, on devices with ``usm_system_allocations``, as CPU devices. Call ``wait()`` before the host
 ///     accesses it.
-/// device : str, optional
-///     ``"cuda:0"``: create a :class:`CudaArray` in the memory of this CUDA device, for other libraries.
+/// device : str, Device, Queue, optional
+///     Another name of ``queue``; or ``"cuda:0"``: create a :class:`CudaArray` in the memory of this CUDA device, for
+///     other libraries.
 ///
 /// Returns
 /// -------
@@ -68,20 +69,20 @@ pub(super) fn asarray(
     #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
     queue: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = argument::copy)] copy: Option<bool>,
-    #[pyo3(from_py_with = argument::device)] device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let dtype = dtype::parse_opt(dtype)?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-    if let Some(device) = device {
+    if let Some(number) = device.and_then(cuda::ordinal) {
         if kind.is_some() || queue.is_some() {
             return Err(PyTypeError::new_err(
                 "device= names a CUDA device and cannot be combined with queue= or usm_type=",
             ));
         }
-        let array = on_cuda(py, obj, dtype, cuda::ordinal(device)?, copy)?;
+        let array = on_cuda(py, obj, dtype, number, copy)?;
         return Ok(array.into_any());
     }
-    let queue = target::queue(py, queue)?;
+    let queue = target::place(py, queue, device)?;
     Ok(in_usm(py, obj, Wanted { dtype, kind, queue, copy })?.into_any())
 }
 

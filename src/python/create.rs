@@ -20,6 +20,8 @@ use pyo3::prelude::*;
 ///     The USM kind.
 /// queue : str, Device, Queue, optional
 ///     The queue of the array; by default the current queue.
+/// device : str, Device, Queue, optional
+///     Another name of ``queue``, as in the Python array API standard.
 ///
 /// Raises
 /// ------
@@ -40,17 +42,18 @@ use pyo3::prelude::*;
 /// >>> usmq.empty((2, 3)).nbytes
 /// 24
 #[pyfunction]
-#[pyo3(signature = (shape, dtype=None, *, usm_type="device", queue=None))]
+#[pyo3(signature = (shape, dtype=None, *, usm_type="device", queue=None, device=None))]
 pub(super) fn empty(
     py: Python<'_>,
     shape: &Bound<'_, PyAny>,
     dtype: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     queue: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     let dtype = dtype::parse_opt(dtype)?.unwrap_or(DType::F32);
     let shape = index::shape(shape, "shape")?;
-    let (kind, queue) = (usm_type.parse::<UsmKind>()?, scope::queue_or_current(py, queue)?);
+    let (kind, queue) = (usm_type.parse::<UsmKind>()?, scope::place_or_current(py, queue, device)?);
     Ok(Array::new(uninit(py, &shape, dtype, kind, &queue)?))
 }
 
@@ -80,6 +83,8 @@ pub(super) fn uninit(
 ///     The USM kind.
 /// queue : str, Device, Queue, optional
 ///     The queue of the array; by default the current queue.
+/// device : str, Device, Queue, optional
+///     Another name of ``queue``, as in the Python array API standard.
 ///
 /// Raises
 /// ------
@@ -94,15 +99,16 @@ pub(super) fn uninit(
 /// >>> usmq.zeros(2).to_numpy().tolist()
 /// [0.0, 0.0]
 #[pyfunction]
-#[pyo3(signature = (shape, dtype=None, *, usm_type="device", queue=None))]
+#[pyo3(signature = (shape, dtype=None, *, usm_type="device", queue=None, device=None))]
 pub(super) fn zeros(
     py: Python<'_>,
     shape: &Bound<'_, PyAny>,
     dtype: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     queue: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
-    let made = empty(py, shape, dtype, usm_type, queue)?;
+    let made = empty(py, shape, dtype, usm_type, queue, device)?;
     detach(py, || made.array.fill_bytes(&[0]))?;
     Ok(made)
 }
@@ -119,6 +125,8 @@ pub(super) fn zeros(
 ///     The USM kind.
 /// queue : str, Device, Queue, optional
 ///     The queue of the array; by default the current queue.
+/// device : str, Device, Queue, optional
+///     Another name of ``queue``, as in the Python array API standard.
 ///
 /// Raises
 /// ------
@@ -133,15 +141,16 @@ pub(super) fn zeros(
 /// >>> usmq.ones(2).tolist()
 /// [1.0, 1.0]
 #[pyfunction]
-#[pyo3(signature = (shape, dtype=None, *, usm_type="device", queue=None))]
+#[pyo3(signature = (shape, dtype=None, *, usm_type="device", queue=None, device=None))]
 pub(super) fn ones(
     py: Python<'_>,
     shape: &Bound<'_, PyAny>,
     dtype: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     queue: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
-    let made = empty(py, shape, dtype, usm_type, queue)?;
+    let made = empty(py, shape, dtype, usm_type, queue, device)?;
     detach(py, || made.array.fill_number(Scalar::Int(1)))?;
     Ok(made)
 }
@@ -161,6 +170,8 @@ pub(super) fn ones(
 ///     The USM kind.
 /// queue : str, Device, Queue, optional
 ///     The queue of the array; by default the current queue.
+/// device : str, Device, Queue, optional
+///     Another name of ``queue``, as in the Python array API standard.
 ///
 /// Raises
 /// ------
@@ -179,7 +190,7 @@ pub(super) fn ones(
 /// >>> usmq.full(2, 7, "i4").to_numpy().tolist()
 /// [7, 7]
 #[pyfunction]
-#[pyo3(signature = (shape, value, dtype=None, *, usm_type="device", queue=None))]
+#[pyo3(signature = (shape, value, dtype=None, *, usm_type="device", queue=None, device=None))]
 pub(super) fn full(
     py: Python<'_>,
     shape: &Bound<'_, PyAny>,
@@ -187,13 +198,14 @@ pub(super) fn full(
     dtype: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     queue: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     let (number, own) = number(value, "value")?;
     let dtype = dtype::parse_opt(dtype)?.or(own).unwrap_or_else(|| plain_type(&[number]));
     let element =
         number.bytes_as(dtype).map_err(|why| PyValueError::new_err(format!("value does not fit: {why}")))?;
     let shape = index::shape(shape, "shape")?;
-    let (kind, queue) = (usm_type.parse::<UsmKind>()?, scope::queue_or_current(py, queue)?);
+    let (kind, queue) = (usm_type.parse::<UsmKind>()?, scope::place_or_current(py, queue, device)?);
     let array = detach(py, || -> crate::Result<_> {
         let array = crate::Array::uninit(shape, dtype, kind, &queue)?;
         array.fill_bytes(&element)?;
@@ -218,6 +230,8 @@ pub(super) fn full(
 ///     The USM kind.
 /// queue : str, Device, Queue, optional
 ///     The queue of the array; by default the current queue.
+/// device : str, Device, Queue, optional
+///     Another name of ``queue``, as in the Python array API standard.
 ///
 /// Raises
 /// ------
@@ -237,7 +251,7 @@ pub(super) fn full(
 /// >>> usmq.arange(2, 8, 3).to_numpy().tolist()
 /// [2, 5]
 #[pyfunction]
-#[pyo3(signature = (start, stop=None, step=None, dtype=None, *, usm_type="device", queue=None))]
+#[pyo3(signature = (start, stop=None, step=None, dtype=None, *, usm_type="device", queue=None, device=None))]
 #[allow(clippy::too_many_arguments)] // numpy's own list
 pub(super) fn arange(
     py: Python<'_>,
@@ -247,6 +261,7 @@ pub(super) fn arange(
     dtype: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = argument::usm_type)] usm_type: &str,
     queue: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     let step = step.map(|step| number(step, "step")).transpose()?.map_or(Scalar::Int(1), |(step, _)| step);
     let (first, end) = match stop {
@@ -254,7 +269,7 @@ pub(super) fn arange(
         None => (Scalar::Int(0), number(start, "start")?.0),
     };
     let dtype = dtype::parse_opt(dtype)?.unwrap_or_else(|| plain_type(&[first, end, step]));
-    let (kind, queue) = (usm_type.parse::<UsmKind>()?, scope::queue_or_current(py, queue)?);
+    let (kind, queue) = (usm_type.parse::<UsmKind>()?, scope::place_or_current(py, queue, device)?);
     Ok(Array::new(detach(py, || crate::Array::arange(first, end, step, dtype, kind, &queue))?))
 }
 

@@ -9,10 +9,10 @@ use super::owner::PyOwner;
 use super::{argument, dlpack, scope, target};
 use crate::interop::cuda::{self, Descriptor};
 use crate::{Error, UsmKind};
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 
 pub(super) use super::buffer::CUDA_INTERFACE as NAME;
 
@@ -187,21 +187,16 @@ impl CudaArray {
     }
 }
 
-/// The number in `"cuda"` or `"cuda:1"`.
-pub(super) fn ordinal(device: &str) -> PyResult<usize> {
-    let number = match device.strip_prefix("cuda") {
-        Some("") => Some(0),
-        Some(rest) => rest
+/// The number in `"cuda"` or `"cuda:1"`; None for anything else, as the filter string `"cuda:gpu"`.
+pub(super) fn ordinal(device: &Bound<'_, PyAny>) -> Option<usize> {
+    let device = device.cast::<PyString>().ok()?.to_str().ok()?;
+    match device.strip_prefix("cuda")? {
+        "" => Some(0),
+        rest => rest
             .strip_prefix(':')
             .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|digits| digits.parse().ok()),
-        None => None,
-    };
-    number.ok_or_else(|| {
-        PyValueError::new_err(format!(
-            "device={device:?} is not \"cuda:N\"; pass a SYCL device or queue as queue="
-        ))
-    })
+    }
 }
 
 /// The CUDA memory of an object, by its attribute; None if DLPack must read it.

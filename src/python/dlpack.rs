@@ -176,6 +176,8 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
 /// queue : str, Device, Queue, optional
 ///     The target queue; by default the current queue for host data, else a queue that can use the memory in
 ///     place.
+/// device : str, Device, Queue, optional
+///     Another name of ``queue``, as in the Python array API standard.
 ///
 /// Returns
 /// -------
@@ -193,17 +195,18 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
 /// >>> usmq.from_dlpack(numpy.arange(3)).to_numpy().tolist()
 /// [0, 1, 2]
 #[pyfunction]
-#[pyo3(signature = (obj, /, *, copy=None, usm_type=None, queue=None))]
+#[pyo3(signature = (obj, /, *, copy=None, usm_type=None, queue=None, device=None))]
 pub(super) fn from_dlpack(
     py: Python<'_>,
     obj: &Bound<'_, PyAny>,
     #[pyo3(from_py_with = argument::copy)] copy: Option<bool>,
     #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
     queue: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     super::numpy::refuse_masked(obj)?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-    let queue = target::queue(py, queue)?;
+    let queue = target::place(py, queue, device)?;
     Ok(Array::new(read(obj, Import { queue: queue.as_ref(), kind, copy })?))
 }
 
@@ -235,6 +238,9 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
 
 /// Orders later work with that of the producer on its own queue, which only its attribute names.
 fn share_with_producer(obj: &Bound<'_, PyAny>, array: &crate::Array) -> PyResult<()> {
+    if obj.is_instance_of::<Array>() {
+        return Ok(());
+    }
     let Some(theirs) = obj.getattr_opt(intern!(obj.py(), "sycl_queue"))? else { return Ok(()) };
     let Some(queue) = queue_from(&theirs)?.filter(|queue| queue.context() == array.context()) else {
         return Ok(());

@@ -41,7 +41,11 @@ pub(super) fn own(memory: &Bound<'_, PyAny>, array: &crate::Array) -> PyResult<b
         (memory.getattr("_pointer")?.extract()?, memory.getattr("nbytes")?.extract()?);
     // SAFETY: a live memory object, as the function requires.
     let owner = unsafe { get(memory.as_ptr()) };
-    if fields.memory != address || fields.bytes != bytes || !fields.shared_pointer.is_null() || !owner.is_null() {
+    if fields.memory != address
+        || fields.bytes != bytes
+        || !fields.shared_pointer.is_null()
+        || !owner.is_null()
+    {
         return Ok(false);
     }
     let pointer = SharedPointer::new(address, array.clone())?;

@@ -18,9 +18,8 @@ pub(super) fn follow(queue: &Queue, theirs: &Bound<'_, PyAny>) -> PyResult<()> {
     if queue.device().device_type() != DeviceType::Cpu || !is_loaded(py, "dpnp")? {
         return Ok(());
     }
-    let follow = FOLLOW.get_or_try_init(py, || {
-        PyResult::Ok(py.import("usmq._dpctl_order")?.getattr("follow")?.unbind())
-    })?;
+    let follow = FOLLOW
+        .get_or_try_init(py, || PyResult::Ok(py.import("usmq._dpctl_order")?.getattr("follow")?.unbind()))?;
     match follow.bind(py).call1((theirs, queue.id())) {
         // Another version of dpctl, or an object that is no queue of dpctl. The doctor names such a version.
         Err(error) if is_unknown(py, &error) => Ok(()),
@@ -35,7 +34,7 @@ fn is_unknown(py: Python<'_>, error: &PyErr) -> bool {
         || error.is_instance_of::<PyTypeError>(py)
 }
 
-fn is_loaded(py: Python<'_>, module: &str) -> PyResult<bool> {
+pub(super) fn is_loaded(py: Python<'_>, module: &str) -> PyResult<bool> {
     py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?.contains(module)
 }
 
@@ -48,7 +47,8 @@ pub(super) fn default_queue(py: Python<'_>, array: &crate::Array) -> PyResult<Op
     if !is_loaded(py, "dpctl")? {
         return Ok(None);
     }
-    let known = QUEUES.lock().get(&device.ordinal()).map(|(theirs, queue)| (theirs.clone_ref(py), queue.clone()));
+    let known =
+        QUEUES.lock().get(&device.ordinal()).map(|(theirs, queue)| (theirs.clone_ref(py), queue.clone()));
     let (theirs, queue) = match known {
         Some(known) => known,
         None => {

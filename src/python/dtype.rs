@@ -56,6 +56,12 @@ impl DType {
         numpy_dtype(py, self.0)
     }
 
+    /// The numpy dtype, for ``numpy.dtype(x)`` and ``numpy.result_type(x, y)``.
+    #[getter]
+    fn __numpy_dtype__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        numpy_dtype(py, self.0)
+    }
+
     fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (&'static str,)) {
         (py.get_type::<Self>(), (self.0.name(),))
     }

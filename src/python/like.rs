@@ -12,7 +12,8 @@ macro_rules! like {
     ($(#[$doc:meta])* $name:ident, $fill:expr) => {
         $(#[$doc])*
         #[pyfunction]
-        #[pyo3(signature = (x, dtype=None, *, shape=None, usm_type=None, queue=None))]
+        #[allow(clippy::too_many_arguments)] // two names of one
+        #[pyo3(signature = (x, dtype=None, *, shape=None, usm_type=None, queue=None, device=None))]
         pub(super) fn $name(
             py: Python<'_>,
             x: &Bound<'_, PyAny>,
@@ -20,9 +21,10 @@ macro_rules! like {
             shape: Option<&Bound<'_, PyAny>>,
             #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
             queue: Option<&Bound<'_, PyAny>>,
+            device: Option<&Bound<'_, PyAny>>,
         ) -> PyResult<Array> {
             let fill: Option<Scalar> = $fill;
-            new(py, x, dtype, shape, usm_type, queue, fill)
+            new(py, x, dtype, shape, usm_type, target::place(py, queue, device)?, fill)
         }
     };
 }
@@ -42,6 +44,8 @@ like! {
     ///     By default that of the prototype; ``"host"`` for system memory, ``"device"`` for other host objects.
     /// queue : str, Device, Queue, optional
     ///     By default that of the prototype; the current queue for host objects.
+    /// device : str, Device, Queue, optional
+    ///     Another name of ``queue``, as in the Python array API standard.
     ///
     /// Raises
     /// ------
@@ -65,7 +69,7 @@ like! {
     /// ----------
     /// x : Array or object with one of the array interfaces
     ///     The prototype. Its elements are not read.
-    /// dtype, shape, usm_type, queue : optional
+    /// dtype, shape, usm_type, queue, device : optional
     ///     As for ``empty_like``.
     ///
     /// Raises
@@ -88,7 +92,7 @@ like! {
     /// ----------
     /// x : Array or object with one of the array interfaces
     ///     The prototype. Its elements are not read.
-    /// dtype, shape, usm_type, queue : optional
+    /// dtype, shape, usm_type, queue, device : optional
     ///     As for ``empty_like``.
     ///
     /// Raises
@@ -112,7 +116,7 @@ like! {
 ///     The prototype. Its elements are not read.
 /// value : number
 ///     A number that the dtype can hold.
-/// dtype, shape, usm_type, queue : optional
+/// dtype, shape, usm_type, queue, device : optional
 ///     As for ``empty_like``.
 ///
 /// Raises
@@ -128,7 +132,8 @@ like! {
 /// >>> usmq.full_like(usmq.arange(3), 7).tolist()
 /// [7, 7, 7]
 #[pyfunction]
-#[pyo3(signature = (x, value, dtype=None, *, shape=None, usm_type=None, queue=None))]
+#[allow(clippy::too_many_arguments)] // two names of one
+#[pyo3(signature = (x, value, dtype=None, *, shape=None, usm_type=None, queue=None, device=None))]
 pub(super) fn full_like(
     py: Python<'_>,
     x: &Bound<'_, PyAny>,
@@ -137,9 +142,10 @@ pub(super) fn full_like(
     shape: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
     queue: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     let (number, _) = create::number(value, "value")?;
-    new(py, x, dtype, shape, usm_type, queue, Some(number))
+    new(py, x, dtype, shape, usm_type, target::place(py, queue, device)?, Some(number))
 }
 
 fn new(
@@ -148,13 +154,12 @@ fn new(
     dtype: Option<&Bound<'_, PyAny>>,
     shape: Option<&Bound<'_, PyAny>>,
     usm_type: Option<&str>,
-    queue: Option<&Bound<'_, PyAny>>,
+    queue: Option<crate::Queue>,
     fill: Option<Scalar>,
 ) -> PyResult<Array> {
     let dtype = dtype::parse_opt(dtype)?;
     let shape = shape.map(|shape| index::shape(shape, "shape")).transpose()?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-    let queue = target::queue(py, queue)?;
     let (own_shape, own_dtype, own_kind, own_queue) = match placement::source(x)? {
         Source::Usm { array, .. } => {
             (array.shape().to_vec(), array.dtype(), array.kind_of_copies(), Some(array.queue().clone()))

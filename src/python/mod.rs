@@ -26,6 +26,7 @@ mod errors;
 mod expression;
 mod gil;
 mod host;
+mod host_view;
 mod index;
 mod interruption;
 mod join;
@@ -68,6 +69,7 @@ mod core {
         doctor::{DoctorFinding, DoctorReport, examine},
         dtype::DType,
         expression::{Elementwise, Reduction, elementwise, reduction},
+        host_view::ArrayView,
         join::{concatenate, expand_dims, squeeze, stack},
         kernel::{Kernel, Local, Mark, clear_kernel_cache, local, read, set_kernel_cache_limit, write},
         like::{empty_like, full_like, ones_like, zeros_like},

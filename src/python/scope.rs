@@ -170,6 +170,15 @@ pub(super) fn queue_or_current(py: Python<'_>, object: Option<&Bound<'_, PyAny>>
     }
 }
 
+/// As [`queue_or_current`], for the arguments `queue=` and `device=`.
+pub(super) fn place_or_current(
+    py: Python<'_>,
+    queue: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<crate::Queue> {
+    target::place(py, queue, device)?.map_or_else(|| current(py), Ok)
+}
+
 /// Releases the GIL only if drivers may have to be loaded.
 fn unscoped(py: Python<'_>) -> PyResult<crate::Queue> {
     if crate::manager::current_queue_is_known() {

@@ -1,7 +1,7 @@
 //! `__sycl_usm_array_interface__` in Python, both ways; the rules are in `interop::suai`.
 
 use super::array_interface::Entries;
-use super::capsule::{context_from, queue_from};
+use super::capsule::{context_from, queue_capsule, queue_from};
 use super::classes::Array;
 use super::gil::detach;
 use super::owner::PyOwner;
@@ -55,7 +55,7 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
     check_usm(&owner.array)?;
     let modules = py.import("sys")?.getattr("modules")?;
     let Ok(tensor) = modules.get_item("dpnp.tensor") else {
-        return Err(PyAttributeError::new_err("dpnp is not loaded"));
+        return Err(PyAttributeError::new_err("dpnp is not loaded: import dpnp first"));
     };
     let view = owner.usm_ndarray.get_or_try_init(py, || {
         // Create the memory object first, then the view: dpnp's import of the interface refuses negative
@@ -81,6 +81,20 @@ pub(super) fn usm_ndarray<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound
     // Also order the commands submitted since the view was created.
     detach(py, || suai::export(&owner.array))?;
     Ok(view)
+}
+
+/// The queue of the array as dpctl's type. With dpnp in the process it is that of the view, by which dpnp recognizes it.
+pub(super) fn sycl_queue<'py>(py: Python<'py>, owner: &Array) -> PyResult<Bound<'py, PyAny>> {
+    if dpctl_order::is_loaded(py, "dpnp.tensor")? {
+        return usm_ndarray(py, owner)?.getattr("sycl_queue");
+    }
+    check_usm(&owner.array)?;
+    if !dpctl_order::is_loaded(py, "dpctl")? {
+        return Err(PyAttributeError::new_err(
+            "dpctl is not loaded; usmq.dpctl_queue(x.queue) loads it and returns the queue as its type",
+        ));
+    }
+    py.import("dpctl")?.getattr("SyclQueue")?.call1((queue_capsule(py, owner.array.queue())?,))
 }
 
 /// The USM of an object, by its attribute.

@@ -5,6 +5,7 @@ use super::capsule::{context_from, queue_from};
 use super::classes::{Context, Device, Queue};
 use super::gil::detach;
 use crate::manager::Target;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -33,6 +34,21 @@ pub(super) fn target(object: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<
 /// A queue for an argument `queue=`; None stays None. Releases the GIL, because it may query the driver.
 pub(super) fn queue(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<crate::Queue>> {
     named(py, object, "queue")
+}
+
+/// A queue for the arguments `queue=` and `device=`, two names of one: the second is that of the Python array API standard.
+pub(super) fn place(
+    py: Python<'_>,
+    queue: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<crate::Queue>> {
+    match (queue, device) {
+        (Some(_), Some(_)) => {
+            Err(PyTypeError::new_err("queue= and device= are two names of one argument: pass one of them"))
+        }
+        (None, device) => named(py, device, "device"),
+        (queue, None) => named(py, queue, "queue"),
+    }
 }
 
 /// As [`queue`], for an argument of another name.

@@ -121,7 +121,7 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], str, str, tuple[str, ...]]] = 
     "asarray.device": (
         lambda g, v: usmq.asarray([1], device=v),
         "device",
-        'a str, as "cuda:0"',
+        TARGET,
         ("text", "None"),
     ),
     "from_arrow.columns": (

@@ -199,9 +199,9 @@ def test_invalid_descriptions_are_refused_before_any_driver_call(
     assert not isinstance(caught.value, usmq.RuntimeNotFoundError)
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:-1", "cuda:x", "cuda0", ""])
-def test_a_device_of_another_kind_is_refused(device: str) -> None:
-    with pytest.raises(ValueError, match=r"cuda:N.*queue="):
+@pytest.mark.parametrize("device", ["cuda:", "cuda:-1", "cuda:x", "cuda0", ""])
+def test_a_device_that_names_no_number_is_read_as_a_filter_string(device: str) -> None:
+    with pytest.raises((usmq.SelectorError, usmq.DeviceNotFoundError)):
         usmq.asarray([1.0], device=device)
 
 

@@ -92,7 +92,7 @@ fn our_exports_pass<B: Both>() -> Result<()> {
             let theirs = given::<B>(export(&view, Export::default())?);
             check(&theirs.validate_export().unwrap(), &view, device_of(&view));
             if kind != UsmKind::Device {
-                let asked = Export { destination: Some(HOST), copy: Some(false), order: Order::Wait };
+                let asked = Export { destination: Some(HOST), copy: Some(false), ..Export::default() };
                 let theirs = given::<B>(export(&view, asked)?);
                 check(&theirs.validate_export().unwrap(), &view, HOST);
             }

@@ -27,6 +27,8 @@ use pyo3::prelude::*;
 /// queue : str, Device, Queue, optional
 ///     The target queue; by default the current queue for host data, a queue that can use the memory in place
 ///     for device data.
+/// device : str, Device, Queue, optional
+///     Another name of ``queue``, as in the Python array API standard.
 ///
 /// Returns
 /// -------
@@ -49,17 +51,18 @@ use pyo3::prelude::*;
 /// >>> table["x"].values().to_numpy().tolist(), table["name"].null_count
 /// ([1, 2, 3], 1)
 #[pyfunction]
-#[pyo3(signature = (obj, *, columns=None, usm_type=None, queue=None))]
+#[pyo3(signature = (obj, *, columns=None, usm_type=None, queue=None, device=None))]
 pub(in crate::python) fn from_arrow(
     py: Python<'_>,
     obj: &Bound<'_, PyAny>,
     columns: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = argument::usm_type)] usm_type: Option<&str>,
     queue: Option<&Bound<'_, PyAny>>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let columns = columns.map(|columns| argument::given(columns, "columns", NAMES)).transpose()?;
     let kind = usm_type.map(str::parse::<UsmKind>).transpose()?;
-    let queue = target::queue(py, queue)?;
+    let queue = target::place(py, queue, device)?;
     // The Rust crate does not know the scope of this Python context.
     let current = scope::current(py)?;
     match imported(obj, ImportTarget { current, queue, kind, columns })? {

@@ -13,7 +13,7 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 pub(in crate::python) struct ColumnView(Quiet<arrow::Column>);
 
 impl ColumnView {
-    pub(super) fn new(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
+    pub(in crate::python) fn new(py: Python<'_>, column: &arrow::Column) -> PyResult<Self> {
         Ok(Self(Quiet::new(detach(py, || readable(column))?)))
     }
 
