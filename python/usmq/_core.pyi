@@ -65,20 +65,20 @@ from usmq._timestamps import Timestamps
 
 # fmt: off
 __all__ = [
-    "Array", "ArrayView", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device", "DeviceStream",
-    "DoctorFinding", "DoctorReport", "Elementwise", "Event", "Field", "Graph", "Kernel", "Lent",
-    "Local", "Mark", "Plan", "Platform", "PointerInfo", "Profile", "ProfileEvent", "Queue",
-    "QueueManager", "Reduction", "Step", "Table", "TableView", "TaskContext", "TaskMemory", "Timer",
-    "UseQueue", "__version__", "arange", "asarray", "capture", "clear_kernel_cache", "collocate",
-    "concatenate", "current_queue", "devices", "dpctl_queue", "elementwise", "empty", "empty_like",
-    "examine", "expand_dims", "explain", "fill_frame", "follow", "from_arrow", "from_dlpack",
-    "full", "full_like", "layers", "live_allocations", "local", "memory_stats", "observe_pickles",
-    "ones", "ones_like", "pack_in_place", "platform_problems", "platforms", "pointer_info",
-    "prepare_emulation", "profile", "read", "record_allocations", "reduction", "restore_array",
-    "restore_column", "restore_field", "restore_queue", "restore_table", "run_task",
-    "runtime_libraries", "set_default_queue", "set_kernel_cache_limit", "set_memory_limit",
-    "set_relief", "squeeze", "stack", "trim_memory", "use_queue", "watch_calls", "write", "zeros",
-    "zeros_like",
+    "Array", "ArrayView", "Column", "ColumnView", "Context", "CudaArray", "DType", "Device",
+    "DeviceStream", "DoctorFinding", "DoctorReport", "Elementwise", "Event", "Field", "Graph",
+    "Kernel", "Lent", "Local", "Mark", "Plan", "Platform", "PointerInfo", "Profile", "ProfileEvent",
+    "Queue", "QueueManager", "Reduction", "Step", "Table", "TableView", "TaskContext", "TaskMemory",
+    "Timer", "UseQueue", "__version__", "_finish_commands", "_knows_owners_of", "arange", "asarray",
+    "capture", "clear_kernel_cache", "collocate", "concatenate", "current_queue", "devices",
+    "dpctl_queue", "elementwise", "empty", "empty_like", "examine", "expand_dims", "explain",
+    "fill_frame", "follow", "from_arrow", "from_dlpack", "full", "full_like", "layers",
+    "live_allocations", "local", "memory_stats", "observe_pickles", "ones", "ones_like",
+    "pack_in_place", "platform_problems", "platforms", "pointer_info", "prepare_emulation",
+    "profile", "read", "record_allocations", "reduction", "restore_array", "restore_column",
+    "restore_field", "restore_queue", "restore_table", "run_task", "runtime_libraries",
+    "set_default_queue", "set_kernel_cache_limit", "set_memory_limit", "set_relief", "squeeze",
+    "stack", "trim_memory", "use_queue", "watch_calls", "write", "zeros", "zeros_like",
 ]
 # fmt: on
 

@@ -8,8 +8,6 @@ each queue; that of a queue shared with usmq also waits for the commands of usmq
 
 from __future__ import annotations
 
-from functools import cache
-
 from usmq._core import _finish_commands, _knows_owners_of
 
 # As in typing, whose import takes a third of that of usmq.
@@ -28,9 +26,16 @@ def follow(queue: Any, number: int) -> None:
         known[queue] = _follower(type(theirs))(theirs, number)
 
 
-@cache
-def _follower(base: type) -> Any:
+# The class of order managers that wait for usmq, by that of dpctl.
+_followers: dict[Any, Any] = {}
+
+
+def _follower(base: Any) -> Any:
     """Return the class of order managers that wait for usmq; ``base`` is that of dpctl."""
+    return _followers.get(base) or _followers.setdefault(base, _derived(base))
+
+
+def _derived(base: Any) -> Any:
 
     class Follower(base):  # type: ignore[misc]
         follows_usmq = True

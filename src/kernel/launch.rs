@@ -204,14 +204,14 @@ impl Kernel {
 
     /// Prepares the launch up to its submission, after the kernel was built for its queue. Takes no lock that
     /// a thread holds while it submits, waits or frees, so a caller may hold the GIL. `None` also for a debug
-    /// build, whose launches wait.
+    /// build and for memory of the host, whose launches wait.
     #[cfg_attr(not(feature = "python"), expect(dead_code))]
     pub(crate) fn prepare_built<'a>(
         &'a self,
         launch: Launch<'a>,
         args: &'a [Arg<'a>],
     ) -> Result<Option<Prepared<'a>>> {
-        if self.is_debug() {
+        if self.is_debug() || args.iter().any(|arg| arg.host_arg().is_some()) {
             return Ok(None);
         }
         let queue = queue_of(launch, args)?;

@@ -213,9 +213,11 @@ fn differences(source: &crate::Array, result: &crate::Array) -> String {
 /// complete on return unless the dtype or the shape differs.
 pub(super) fn assign(py: Python<'_>, target: &crate::Array, object: &Bound<'_, PyAny>) -> PyResult<()> {
     // Numbers must fit the target; elements of arrays and buffers convert.
-    let wanted = Wanted { dtype: Some(target.dtype()), ..Wanted::default() };
-    let source = match protocol::read(object, &wanted, &[Memory::Usm, Memory::Host])? {
+    let queue = Some(target.queue().clone());
+    let wanted = Wanted { dtype: Some(target.dtype()), queue, ..Wanted::default() };
+    let source = match protocol::read(object, &wanted, protocol::ALL)? {
         Some(Source::Usm { array, .. }) => detach(py, || crate::collocate(&array, target.queue()))?,
+        Some(Source::Cuda(source)) => detach(py, || source.to_queue(target.queue(), UsmKind::Device))?,
         Some(Source::Host(host)) => {
             target.check_writable()?;
             if host.dtype() == target.dtype() && host.shape() == target.shape() {
@@ -223,7 +225,7 @@ pub(super) fn assign(py: Python<'_>, target: &crate::Array, object: &Bound<'_, P
             }
             from_host(py, &host, UsmKind::Device, target.queue())?
         }
-        _ => return Err(protocol::no_array(object)),
+        None => return Err(protocol::no_array(object)),
     };
     Ok(detach(py, || target.assign(&source))?)
 }

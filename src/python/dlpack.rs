@@ -6,6 +6,7 @@
 use super::capsule::{consume_capsule, queue_from};
 use super::classes::Array;
 use super::gil::{detach, quietly};
+use super::kernel::Lent;
 use super::{argument, dpctl_order, target};
 use crate::interop::cuda::{self, CudaArray};
 use crate::interop::dlpack::{
@@ -21,6 +22,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCapsule, PyDict, PyInt};
 use std::ffi::CStr;
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// `kDLCPU`.
+const HOST: i32 = 1;
 
 /// `kDLOneAPI`.
 const ONEAPI: i32 = 14;
@@ -167,7 +172,8 @@ fn stream(object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
 /// Parameters
 /// ----------
 /// obj : object
-///     Anything with ``__dlpack__`` and ``__dlpack_device__`` on a oneAPI device or the host.
+///     Anything with ``__dlpack__`` and ``__dlpack_device__`` on a oneAPI device or the host, or a capsule that
+///     ``__dlpack__`` has returned.
 /// copy : bool, optional
 ///     None: copy host memory, and other memory only if needed. True: always copy. False: raise an error if a copy
 ///     is needed; use host memory in place, as in ``asarray``.
@@ -214,17 +220,14 @@ pub(super) fn from_dlpack(
 pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate::Array> {
     let py = obj.py();
     let current = super::scope::current(py)?;
-    let (capsule, ordered) = ask(obj, &current, wanted.copy)?;
+    // The producer of a bare capsule has completed its work.
+    let is_capsule = obj.is_instance_of::<PyCapsule>();
+    let (capsule, ordered) = if is_capsule { (obj.clone(), false) } else { ask(obj, &current, wanted.copy)? };
     let array = match take::<DLManagedTensorVersioned>(&capsule)? {
         Some(tensor) => import(py, tensor, &current, wanted),
         None => match take::<DLManagedTensor>(&capsule)? {
             Some(tensor) => import(py, tensor, &current, wanted),
-            None => {
-                let what = capsule.repr()?;
-                return Err(
-                    Error::interop(format!("__dlpack__() returned {what}, not a DLPack capsule")).into()
-                );
-            }
+            None => return Err(no_capsule(&capsule)?),
         },
     };
     let array = array?;
@@ -234,6 +237,27 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
     }
     share_with_producer(obj, &array)?;
     Ok(array)
+}
+
+/// The memory of a tensor in USM or on the host, in place.
+pub(super) fn lent(obj: &Bound<'_, PyAny>) -> PyResult<Lent> {
+    let (kind, _): (i32, i32) = obj.call_method0("__dlpack_device__")?.extract()?;
+    if kind != HOST {
+        return Ok(Lent::Usm(read(obj, Import { copy: Some(false), ..Import::default() })?));
+    }
+    let (capsule, _) = ask(obj, &super::scope::current(obj.py())?, Some(false))?;
+    let (memory, owner) = match take::<DLManagedTensorVersioned>(&capsule)? {
+        Some(tensor) => dlpack::host_memory(tensor)?,
+        None => match take::<DLManagedTensor>(&capsule)? {
+            Some(tensor) => dlpack::host_memory(tensor)?,
+            None => return Err(no_capsule(&capsule)?),
+        },
+    };
+    Ok(Lent::Host(memory, Arc::from(owner)))
+}
+
+fn no_capsule(found: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    Ok(Error::interop(format!("__dlpack__() returned {}, not a DLPack capsule", found.repr()?)).into())
 }
 
 /// Orders later work with that of the producer on its own queue, which only its attribute names.

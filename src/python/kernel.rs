@@ -5,12 +5,13 @@ use super::classes::{Event, Queue};
 use super::gil::detach;
 use super::host::HostInput;
 use super::protocol::{self, Memory};
-use super::{argument, dtype, index, memory, scope, structure, submitter, target};
+use super::{argument, dlpack, dtype, index, memory, scope, structure, submitter, target};
 use crate::Error;
 use crate::array::{DType, HostMemory};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
 use crate::memory::Access;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use smallvec::SmallVec;
@@ -198,7 +199,7 @@ impl Kernel {
         let launch = Launch { global: &global, local: local.as_deref(), queue: queue.as_ref() };
         // Another Python thread may take the GIL when this thread releases it, and hold it for milliseconds.
         // So release it only for a build and the submission.
-        let prepared = if buffers.is_empty() { self.0.prepare_built(launch, &args)? } else { None };
+        let prepared = self.0.prepare_built(launch, &args)?;
         let event = match prepared {
             // SAFETY: Python has no unsafe: the author of a kernel is responsible for what it does with its arguments.
             Some(prepared) => submitter::submit(py, prepared.queue(), || unsafe { prepared.submit() })?,
@@ -435,12 +436,9 @@ pub(super) fn argument<'a, 'py>(
         if let Some(own) = own_array(marked) {
             return Ok(if writes { Arg::write(own) } else { Arg::read(own) });
         }
-        let marked = &*marked;
-        return Ok(match protocol::usm(marked)? {
-            Some(array) => Arg::marked(array, if writes { Access::Write } else { Access::Read }),
-            None if !has_buffer(marked) => return Err(refuse(marked)),
-            None => {
-                let (memory, owner) = host(marked)?;
+        return Ok(match memory_of(&marked, host)? {
+            Lent::Usm(array) => Arg::marked(array, if writes { Access::Write } else { Access::Read }),
+            Lent::Host(memory, owner) => {
                 // Elements that the kernel does not write keep their values.
                 let new = if writes { Arg::host } else { Arg::host_read };
                 new(memory, Some(owner))
@@ -467,14 +465,29 @@ pub(super) fn argument<'a, 'py>(
     if object.is_instance_of::<PyString>() || object.is_instance_of::<Queue>() {
         return Err(refuse(object));
     }
+    Ok(match memory_of(object, host)? {
+        Lent::Usm(array) => Arg::from(array),
+        Lent::Host(memory, owner) => Arg::host(memory, Some(owner)),
+    })
+}
+
+/// Memory of an object, in place.
+pub(super) enum Lent {
+    Usm(crate::Array),
+    Host(HostMemory, Arc<dyn Any + Send + Sync>),
+}
+
+fn memory_of<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>) -> PyResult<Lent> {
     if let Some(array) = protocol::usm(object)? {
-        return Ok(Arg::from(array));
+        return Ok(Lent::Usm(array));
     }
-    if !has_buffer(object) {
-        return Err(refuse(object));
+    if has_buffer(object) {
+        return host(object).map(|(memory, owner)| Lent::Host(memory, owner));
     }
-    let (memory, owner) = host(object)?;
-    Ok(Arg::host(memory, Some(owner)))
+    if object.getattr_opt(intern!(object.py(), "__dlpack__"))?.is_some() {
+        return dlpack::lent(object);
+    }
+    Err(refuse(object))
 }
 
 fn own_array<'a>(object: Borrowed<'a, '_, PyAny>) -> Option<&'a crate::Array> {
@@ -483,8 +496,8 @@ fn own_array<'a>(object: Borrowed<'a, '_, PyAny>) -> Option<&'a crate::Array> {
 
 fn refuse(object: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!(
-        "a kernel argument must be an array in USM, a numpy array or buffer, a number, a tuple of numbers, a structure \
-         or usmq.local(size), not {}; copy other host data with usmq.asarray()",
+        "a kernel argument must be an array in USM, a numpy array, a buffer, a DLPack tensor, a number, a tuple of \
+         numbers, a structure or usmq.local(size), not {}; copy other host data with usmq.asarray()",
         argument::class_name(object)
     ))
 }

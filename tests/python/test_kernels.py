@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -334,3 +336,20 @@ print(x.to_numpy())
     ]
     assert kept
     assert all("usmq" in str(path.relative_to(tmp_path)) for path in kept)
+
+
+def test_an_event_loop_runs_while_a_thread_builds(queue: usmq.Queue) -> None:
+    async def build() -> int:
+        source = "#include <usmq/kernel.h>\nUSMQ_KERNEL(1) void fresh(int *x) { x[0] = %d; }"
+        building = asyncio.create_task(
+            asyncio.to_thread(usmq.Kernel.from_sycl, source % (time.time_ns() % 10**9), "fresh")
+        )
+        turns = 0
+        while not building.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        await building
+        return turns
+
+    # If the build held the GIL, the loop would turn a few times only.
+    assert asyncio.run(build()) > 50

@@ -89,7 +89,7 @@ def here() -> usmq.Queue:
 ENTRIES: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
     "asarray": (usmq.asarray, ORDER),
     "collocate": (lambda obj: usmq.collocate(obj, queue=here()), [SUAI, "buffer", CUDA, "numbers"]),
-    "assign": (assigned, [SUAI, "buffer", "numbers"]),
+    "assign": (assigned, ORDER),
     "explain": (lambda obj: usmq.explain(obj, queue=here()), [SUAI, "buffer", CUDA, "numbers"]),
     "like": (lambda obj: usmq.explain(like=obj), [SUAI, CUDA]),
     "follow": (usmq.follow, [SUAI]),

@@ -154,7 +154,7 @@ def arrays(x: usmq.Array, host: npt.NDArray[np.float32]) -> None:
     assert_type(x.astype("f8"), usmq.Array)
     assert_type(x.to_numpy(), npt.NDArray[Any])
     assert_type(x.tolist(), Any)
-    assert_type(x.host_view(), memoryview)
+    assert_type(memoryview(x.host_view()), memoryview)
     assert_type(memoryview(x), memoryview)
     assert_type(len(x), int)
     assert_type(x.__dlpack_device__(), tuple[int, int])

@@ -11,7 +11,7 @@ use crate::interop::cuda::{CudaArray, Described, arrivals};
 use crate::interop::device_ordinal::{empty_queue, queue_for};
 use crate::interop::suai::{self, Descriptor, SyclObject};
 use crate::manager::current_queue;
-use crate::memory::try_reserve;
+use crate::memory::{ForeignOwner, try_reserve};
 use crate::placement::Action;
 use crate::runtime::interrupt::uninterruptible;
 use crate::trace::{Reason, with_reason};
@@ -177,6 +177,23 @@ pub unsafe fn adopt<T: Managed, R, E: From<Error>>(
     placed
 }
 
+/// The memory of a tensor on the host, and its owner. The legacy struct cannot express that memory is read-only, as that
+/// of pyarrow is, so it counts as read-only.
+#[cfg_attr(not(feature = "python"), expect(dead_code))]
+pub(crate) fn host_memory<T: Managed>(tensor: ForeignTensor<T>) -> Result<(HostMemory, ForeignOwner)> {
+    let Some(readonly) = tensor.managed().is_readonly() else {
+        return Err(broken("its major version is not 1"));
+    };
+    let view = TensorView::new(tensor.managed().tensor())?;
+    if view.kind != CPU {
+        return Err(broken(format_args!(
+            "its producer named the host, but it is on a device of type {}",
+            view.kind
+        )));
+    }
+    Ok((view.host_memory(readonly || !T::SAYS_READ_ONLY), Box::new(tensor)))
+}
+
 fn take<T: Managed>(tensor: &Arc<ForeignTensor<T>>, wanted: Import<'_>) -> Result<Array> {
     let Some(readonly) = tensor.managed().is_readonly() else {
         return Err(broken("its major version is not 1"));
@@ -287,6 +304,19 @@ impl TensorView {
         unsafe { CudaArray::foreign(&described, Box::new(owner)) }
     }
 
+    fn host_memory(&self, readonly: bool) -> HostMemory {
+        let itemsize = self.dtype.itemsize() as isize;
+        let steps =
+            self.strides.as_ref().map(|steps| steps.iter().map(|step| step.wrapping_mul(itemsize)).collect());
+        HostMemory {
+            pointer: self.pointer,
+            shape: self.shape.clone(),
+            strides: steps,
+            dtype: self.dtype,
+            readonly,
+        }
+    }
+
     /// Uses host memory in place.
     fn in_system<T: Managed>(
         &self,
@@ -300,16 +330,7 @@ impl TensorView {
             )));
         }
         let queue = wanted.queue.cloned().map_or_else(current_queue, Ok)?;
-        let itemsize = self.dtype.itemsize() as isize;
-        let steps =
-            self.strides.as_ref().map(|steps| steps.iter().map(|step| step.wrapping_mul(itemsize)).collect());
-        let memory = HostMemory {
-            pointer: self.pointer,
-            shape: self.shape.clone(),
-            strides: steps,
-            dtype: self.dtype,
-            readonly,
-        };
+        let memory = self.host_memory(readonly);
         // SAFETY: the producer's promise: the tensor's memory lives until its deleter is called.
         unsafe { Array::from_host(&memory, &queue, Box::new(owner)) }.map_err(|error| match error {
             Error::Value { message: why, .. } => Error::interop(format!("{why}; {NO_COPY}")),

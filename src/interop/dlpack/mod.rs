@@ -16,6 +16,8 @@ pub use abi::{DLManagedTensor, DLManagedTensorVersioned, DLTensor, Managed};
 pub use cuda::export_cuda;
 pub use exchange::{allocate, work_queue, work_stream};
 pub use export::{Destination, Export, ExportedTensor, Order, device_of, export, lend};
+#[cfg_attr(not(feature = "python"), expect(unused_imports))]
+pub(crate) use import::host_memory;
 pub use import::{ForeignTensor, Import, adopt, import};
 
 /// The part of an error that a copy was not allowed.

@@ -1,0 +1,220 @@
+"""Arrays in shared and host USM in libraries that take memory of the host, without a copy."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import usmq
+
+KINDS = ("shared", "host")
+
+
+def of_torch(view: Any) -> tuple[int, list[float]]:
+    torch = pytest.importorskip(
+        "torch", reason="torch is not installed: its wheel needs 3 GB of libraries for CUDA"
+    )
+    tensors = [torch.from_dlpack(view), torch.as_tensor(view), torch.asarray(view)]
+    assert len({tensor.data_ptr() for tensor in tensors}) == 1
+    return tensors[0].data_ptr(), tensors[0].tolist()
+
+
+def of_jax(view: Any) -> tuple[int, list[float]]:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    array = jax.numpy.from_dlpack(view)
+    return array.unsafe_buffer_pointer(), array.tolist()
+
+
+def of_polars(view: Any) -> tuple[int, list[float]]:
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    series = polars.Series(view)
+    return series.to_numpy(allow_copy=False).ctypes.data, series.to_list()
+
+
+def of_pyarrow(view: Any) -> tuple[int, list[float]]:
+    import pyarrow as pa
+
+    array = pa.array(view)
+    return array.buffers()[1].address, array.to_pylist()
+
+
+def by_dlpack(view: Any) -> tuple[int, list[float]]:
+    array = np.from_dlpack(view)
+    return array.ctypes.data, array.tolist()
+
+
+def by_array(view: Any) -> tuple[int, list[float]]:
+    array = np.asarray(view)
+    return array.ctypes.data, array.tolist()
+
+
+def by_buffer(view: Any) -> tuple[int, list[float]]:
+    array = np.frombuffer(memoryview(view), "f4")
+    return array.ctypes.data, array.tolist()
+
+
+READERS = (of_torch, of_jax, of_polars, of_pyarrow, by_dlpack, by_array, by_buffer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_view_is_read_in_place(
+    reader: Callable[[Any], tuple[int, list[float]]], kind: Any
+) -> None:
+    x = usmq.arange(64, dtype="f4", usm_type=kind)
+    if x.ptr % 64:
+        pytest.skip("jax copies memory that is not aligned to 64 bytes")
+    address, values = reader(x.host_view())
+    assert address == x.ptr
+    assert values == list(range(64))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reader_waits_for_writes(kind: Any, kernels: Any, advanced: Any) -> None:
+    x = usmq.zeros(1, "u4", usm_type=kind)
+    view = x.host_view()
+    kernels.advance(1, x, np.uint32(1 << 22))
+    assert np.from_dlpack(view).tolist() == advanced([0], 1 << 22).tolist()
+    kernels.advance(1, x, np.uint32(1 << 22))
+    assert np.asarray(view).tolist() == advanced([0], 1 << 23).tolist()
+
+
+def test_a_view_writes_and_keeps_the_memory() -> None:
+    x = usmq.zeros((2, 3), "i8", usm_type="shared")
+    matrix = np.from_dlpack(x.host_view())
+    matrix[1] = [4, 5, 6]
+    assert x.tolist() == [[0, 0, 0], [4, 5, 6]]
+    part = x[:, 1].host_view()
+    assert len(part) == 2
+    assert np.asarray(part).tolist() == [0, 5]
+    del x
+    gc.collect()
+    assert matrix[1].tolist() == [4, 5, 6]
+
+
+def test_a_view_is_on_the_host() -> None:
+    view = usmq.ones(3, usm_type="host").host_view()
+    assert view.__dlpack_device__() == (1, 0)
+    with pytest.raises(TypeError, match="stream must be None"):
+        view.__dlpack__(stream=1)
+    with pytest.raises(usmq.InteropError, match=r"DLPack device \(2, 0\) was requested"):
+        view.__dlpack__(dl_device=(2, 0))
+    assert repr(view).startswith("<usmq host view of float32[3] (host USM")
+
+
+def test_device_memory_has_no_host_view() -> None:
+    with pytest.raises(BufferError, match=r"the host cannot read float32\[3\].*to_numpy\(\)"):
+        usmq.ones(3).host_view()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "i1", "u8", "f2", "f8", "c8"])
+def test_numpy_reads_the_dtype_of_an_array(dtype: str) -> None:
+    x = usmq.zeros(2, dtype)
+    assert np.dtype(x) == np.dtype(dtype)
+    assert np.dtype(x.dtype) == np.dtype(dtype)
+    assert np.result_type(x, "f8") == np.result_type(np.dtype(dtype), "f8")
+
+
+def test_jax_takes_shared_memory_as_an_array() -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    x = usmq.arange(3, dtype="f4", usm_type="shared")
+    assert jax.numpy.asarray(x).tolist() == [0, 1, 2]
+    with pytest.raises(TypeError, match=r"call to_numpy\(\)"):
+        jax.numpy.asarray(usmq.ones(3))
+
+
+class Tensor:
+    """An object that has only DLPack, as tensors of torch."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_tensors_are_assigned_and_passed_to_kernels(kernels: Any) -> None:
+    source = np.arange(6, dtype="f4")
+    x = usmq.zeros(6, "f4")
+    x[:] = Tensor(source)
+    assert x.tolist() == source.tolist()
+    x[::2] = Tensor(np.array([7, 8, 9]))
+    assert x.tolist() == [7, 1, 8, 3, 9, 5]
+    x.copy_from(Tensor(usmq.ones(6, "f4")))
+    assert x.tolist() == [1] * 6
+    kernels.axpy(6, np.float32(2), Tensor(source), x, np.uint64(6)).wait()
+    assert x.tolist() == (2 * source + 1).tolist()
+    result = np.zeros(6, "f4")
+    kernels.axpy(
+        6, np.float32(2), usmq.read(Tensor(x)), usmq.write(Tensor(result)), np.uint64(6)
+    ).wait()
+    assert result.tolist() == (2 * x.to_numpy()).tolist()
+    with pytest.raises(usmq.LaunchError, match="elements of int64"):
+        kernels.axpy(6, np.float32(2), Tensor(np.arange(6)), x, np.uint64(6))
+
+
+def test_torch_tensors_are_assigned_and_passed_to_kernels(kernels: Any) -> None:
+    torch = pytest.importorskip(
+        "torch", reason="torch is not installed: its wheel needs 3 GB of libraries for CUDA"
+    )
+    x = usmq.zeros(6, "f4")
+    x[:] = torch.arange(6, dtype=torch.float32)
+    kernels.axpy(6, np.float32(2), torch.ones(6), x, np.uint64(6)).wait()
+    assert x.tolist() == [2, 3, 4, 5, 6, 7]
+    with pytest.raises(BufferError, match="detach"):
+        x[:] = torch.ones(6, requires_grad=True)
+
+
+def test_a_bare_capsule_is_imported_once() -> None:
+    capsule = usmq.arange(3).__dlpack__(max_version=(1, 0))
+    assert usmq.from_dlpack(capsule).tolist() == [0, 1, 2]
+    with pytest.raises(usmq.InteropError, match="has been used"):
+        usmq.from_dlpack(capsule)
+    legacy = np.arange(3).__dlpack__()
+    assert usmq.from_dlpack(legacy).tolist() == [0, 1, 2]
+
+
+MAKERS: dict[str, Callable[[Any], usmq.Array]] = {
+    "empty": lambda given: usmq.empty(2, **given),
+    "zeros": lambda given: usmq.zeros(2, **given),
+    "ones": lambda given: usmq.ones(2, **given),
+    "full": lambda given: usmq.full(2, 7, **given),
+    "arange": lambda given: usmq.arange(2, **given),
+    "empty_like": lambda given: usmq.empty_like(usmq.ones(2), **given),
+    "zeros_like": lambda given: usmq.zeros_like(usmq.ones(2), **given),
+    "ones_like": lambda given: usmq.ones_like(usmq.ones(2), **given),
+    "full_like": lambda given: usmq.full_like(usmq.ones(2), 7, **given),
+    "asarray": lambda given: usmq.asarray([1, 2], **given),
+    "from_dlpack": lambda given: usmq.from_dlpack(np.arange(2), **given),
+    "from_arrow": lambda given: usmq.from_arrow(usmq.ones(2), **given).values(),
+    "to": lambda given: usmq.ones(2).to(
+        **({"target": given.pop("queue")} if "queue" in given else {}), **given
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_device_is_another_name_of_queue(name: str) -> None:
+    queue = usmq.Queue(in_order=False)
+    assert MAKERS[name]({"device": queue}).queue == queue
+    assert MAKERS[name]({"device": queue.device}).device == queue.device
+    with pytest.raises(TypeError, match="pass one of them"):
+        MAKERS[name]({"device": queue, "queue": queue})
+    with pytest.raises(TypeError, match="device must be a filter string"):
+        MAKERS[name]({"device": 3.5})
+
+
+def test_a_kernel_reads_a_tensor_of_pyarrow_and_does_not_write_to_it(kernels: Any) -> None:
+    import pyarrow as pa
+
+    x, source = usmq.ones(3, "f4"), pa.array([1, 2, 3], pa.float32())
+    kernels.axpy(3, np.float32(2), source, x, np.uint64(3)).wait()
+    assert x.tolist() == [3, 5, 7]
+    with pytest.raises(usmq.LaunchError, match="read-only"):
+        kernels.axpy(3, np.float32(2), x, source, np.uint64(3))
