@@ -34,7 +34,7 @@ fn main() {
     for path in ["build.rs", "build", "cpp", "layers", "src/ffi.rs"] {
         println!("cargo:rerun-if-changed={path}");
     }
-    println!("cargo:rustc-check-cfg=cfg(usmq_faults)");
+    println!("cargo:rustc-check-cfg=cfg(usmq_faults, usmq_sanitizer)");
     for name in VARIABLES {
         println!("cargo:rerun-if-env-changed={name}");
     }
@@ -103,6 +103,7 @@ fn build_with(sycl: &Sycl) {
         build.define("USMQ_FAULTS", None).file("cpp/faults.cc");
     }
     if let Ok(name) = std::env::var("USMQ_SANITIZER") {
+        println!("cargo:rustc-cfg=usmq_sanitizer");
         // Not for the layers; see build/layers.rs.
         build.flag(format!("-fsanitize={name}")).flag("-fno-omit-frame-pointer").flag("-g1");
     }

@@ -10,6 +10,7 @@
 #include "layer.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -59,10 +60,10 @@ void leave(Kind kind) {
   }
 }
 
-Kind kind_of(cl_command_queue queue) {
-  if (!any_out_of_order.load()) {
-    return Kind::InOrder;
-  }
+// The number of queues created so far. A new queue may have the address of a released one.
+std::atomic<std::uint64_t> created{0};
+
+Kind query_kind(cl_command_queue queue) {
   cl_command_queue_properties properties = 0;
   cl_device_id device = nullptr;
   cl_device_type type = 0;
@@ -75,6 +76,25 @@ Kind kind_of(cl_command_queue queue) {
     return Kind::Free;
   }
   return (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0 ? Kind::OutOfOrder : Kind::InOrder;
+}
+
+// Each thread keeps the kinds of a few queues until the next queue is created: the queries cost as much as a short wait.
+Kind kind_of(cl_command_queue queue) {
+  if (!any_out_of_order.load()) {
+    return Kind::InOrder;
+  }
+  struct Known {
+    cl_command_queue queue;
+    std::uint64_t created;
+    Kind kind;
+  };
+  static thread_local std::array<Known, 8> all{};
+  const std::uint64_t now = created.load();
+  Known &known = all[(reinterpret_cast<std::uintptr_t>(queue) >> 6) % all.size()];
+  if (known.queue != queue || known.created != now) {
+    known = {queue, now, query_kind(queue)};
+  }
+  return known.kind;
 }
 
 cl_command_queue queue_of(cl_event event) {
@@ -191,6 +211,7 @@ cl_int CL_API_CALL finish(cl_command_queue queue) {
 
 cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device,
                                           cl_command_queue_properties properties, cl_int *status) {
+  created.fetch_add(1);
   if ((properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0) {
     any_out_of_order.store(true);
   }
@@ -199,6 +220,7 @@ cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id devic
 
 cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_device_id device,
                                                const cl_queue_properties *properties, cl_int *status) {
+  created.fetch_add(1);
   for (const cl_queue_properties *entry = properties; entry != nullptr && *entry != 0; entry += 2) {
     if (entry[0] == CL_QUEUE_PROPERTIES && (entry[1] & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0) {
       any_out_of_order.store(true);

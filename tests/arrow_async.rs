@@ -10,6 +10,9 @@ mod arrow_c;
 mod consumer;
 #[path = "arrow_async/consumer_ends.rs"]
 mod consumer_ends;
+#[path = "common/leaks.rs"]
+mod leaks;
+
 #[path = "arrow_async/late.rs"]
 mod late;
 #[path = "arrow_async/peer.rs"]

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 #![allow(clippy::panic, reason = "a child without its case is a test that fails")]
 
+#[path = "common/leaks.rs"]
+mod leaks;
+
 #[path = "common/gate.rs"]
 mod gate;
 
@@ -30,6 +33,7 @@ fn run(case: &str) -> Output {
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(CASE, case)
+        .env("ASAN_OPTIONS", leaks::without_leaks())
         .output()
         .unwrap();
     println!("{case}: {}\n{}", child.status, String::from_utf8_lossy(&child.stderr));

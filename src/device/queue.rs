@@ -138,6 +138,7 @@ impl Queue {
     }
 
     /// The queue with this id, if it has a handle.
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
     pub(crate) fn with_id(id: usize) -> Result<Option<Self>> {
         Ok(KNOWN.find(&id)?.map(Self))
     }

@@ -320,6 +320,7 @@ impl Queue {
     }
 
     /// Whether a command that usmq has submitted may be in flight.
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
     pub(crate) fn has_commands_in_flight(&self) -> bool {
         !matches!(self.in_flight().is_empty(), Ok(true))
     }
@@ -329,6 +330,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Interrupted`].
+    #[cfg_attr(not(feature = "python"), expect(dead_code))]
     pub(crate) fn finish_commands(&self) -> Result<()> {
         // The last one first: when it is over, most of the others are.
         for command in self.in_flight().commands().into_iter().rev() {

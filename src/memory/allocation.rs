@@ -7,7 +7,7 @@ use super::free_list::Block;
 use super::ordered_submit::{Log, Logged, ordered};
 use super::pool::{Pool, Reuse};
 use super::recording::{refuse_if_written, touch};
-use super::sharing::SharedOn;
+use super::shared_on::SharedOn;
 use super::system::{RangeLog, logs_of};
 use super::views::ViewToken;
 use crate::device::recording::suspend;

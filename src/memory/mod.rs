@@ -14,6 +14,7 @@ mod parse_size;
 mod pool;
 mod recording;
 mod relief;
+mod shared_on;
 #[cfg_attr(not(feature = "python"), allow(dead_code, reason = "only Python has such a consumer"))]
 pub(crate) mod shared_pointer;
 pub(crate) mod sharing;

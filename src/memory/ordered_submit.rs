@@ -2,7 +2,7 @@
 
 use super::access_log::{Access, AccessLog, Tracked};
 use super::recording::{self, Recording};
-use super::sharing::SharedOn;
+use super::shared_on::SharedOn;
 use super::views::Views;
 use crate::device::{Event, Queue};
 use crate::error::Result;

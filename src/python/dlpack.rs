@@ -6,8 +6,8 @@
 use super::capsule::{consume_capsule, queue_from};
 use super::classes::Array;
 use super::gil::{detach, quietly};
-use super::kernel::Lent;
 use super::{argument, dpctl_order, target};
+use crate::array::HostMemory;
 use crate::interop::cuda::{self, CudaArray};
 use crate::interop::dlpack::{
     self, DLManagedTensor, DLManagedTensorVersioned, Destination, Export, ExportedTensor, ForeignTensor,
@@ -20,6 +20,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCapsule, PyDict, PyInt};
+use std::any::Any;
 use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -237,6 +238,12 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
     }
     share_with_producer(obj, &array)?;
     Ok(array)
+}
+
+/// Memory of an object, in place.
+pub(super) enum Lent {
+    Usm(crate::Array),
+    Host(HostMemory, Arc<dyn Any + Send + Sync>),
 }
 
 /// The memory of a tensor in USM or on the host, in place.

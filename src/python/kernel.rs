@@ -2,10 +2,11 @@
 
 use super::buffer::has_buffer;
 use super::classes::{Event, Queue};
+use super::dlpack::{self, Lent};
 use super::gil::detach;
 use super::host::HostInput;
 use super::protocol::{self, Memory};
-use super::{argument, dlpack, dtype, index, memory, scope, structure, submitter, target};
+use super::{argument, dtype, index, memory, scope, structure, submitter, target};
 use crate::Error;
 use crate::array::{DType, HostMemory};
 use crate::kernel::{Arg, KernelOptions, Launch, Param};
@@ -469,12 +470,6 @@ pub(super) fn argument<'a, 'py>(
         Lent::Usm(array) => Arg::from(array),
         Lent::Host(memory, owner) => Arg::host(memory, Some(owner)),
     })
-}
-
-/// Memory of an object, in place.
-pub(super) enum Lent {
-    Usm(crate::Array),
-    Host(HostMemory, Arc<dyn Any + Send + Sync>),
 }
 
 fn memory_of<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>) -> PyResult<Lent> {

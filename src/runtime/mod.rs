@@ -96,9 +96,16 @@ impl<T: UniquePtrTarget> Drop for Handle<T> {
             faults::count(&self.0, -1);
             // SAFETY: drop runs once, and the object is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) }
+            return;
         }
+        #[cfg(usmq_sanitizer)]
+        LEFT.lock().push(self.0.as_ptr() as usize);
     }
 }
+
+/// The objects that stay until the process ends, so that LeakSanitizer finds them.
+#[cfg(usmq_sanitizer)]
+static LEFT: parking_lot::Mutex<Vec<usize>> = parking_lot::Mutex::new(Vec::new());
 
 /// Whether the caller, the unit test of this name, is to run here. It starts the runtime, while other tests of the
 /// binary need one that has not started: so the first call runs the test in a process of its own.

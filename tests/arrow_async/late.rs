@@ -137,6 +137,7 @@ fn streams_go_on_or_end_with_an_error_after_the_exit_handler() -> Result<()> {
             .arg(std::env::current_exe().unwrap_or_default())
             .args(["--exact", "late::late_child", "--nocapture", "--test-threads=1"])
             .env(PLACE, place)
+            .env("ASAN_OPTIONS", crate::leaks::without_leaks())
             .output();
         let Ok(output) = output else { panic!("the child does not start") };
         let text = String::from_utf8_lossy(&output.stderr);

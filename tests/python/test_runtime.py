@@ -301,3 +301,22 @@ def test_the_interpreter_exits_cleanly_with_work_in_flight(run_python: Run, name
 def test_an_exception_with_work_in_flight_keeps_its_exit_status(run_python: Run) -> None:
     done = run_python(f"{KERNEL}\nspin(1, x, 60_000_000)\nraise SystemExit(5)", check=False)
     assert (done.returncode, done.stderr) == (5, "")
+
+
+def test_children_inherit_only_the_documented_variables(run_python: Run) -> None:
+    code = """
+import os, subprocess, sys
+def inherited():
+    return set(subprocess.run(["env", "-0"], stdout=subprocess.PIPE).stdout.decode().split("\\0"))
+before = inherited()
+import usmq
+usmq.ones(1).wait()
+print(*sorted(entry.partition("=")[0] for entry in inherited() - before))
+"""
+    names = ("OCL_ICD_FILENAMES", "OPENCL_LAYERS", "SYCL_CACHE_PERSISTENT", "SYCL_CACHE_DIR")
+    unset = dict.fromkeys((*names, "ZES_ENABLE_SYSMAN", "USMQ_EMULATE_GPUS"))
+    found = run_python(code, **unset).stdout.split()
+    page = (Path(__file__).parents[2] / "docs" / "building.md").read_text(encoding="utf-8")
+    section = page.partition("## Variables at run time")[2].partition("\n## ")[0]
+    assert [name for name in found if f"`{name}" not in section] == []
+    assert {"SYCL_CACHE_PERSISTENT", "SYCL_CACHE_DIR"} <= set(found)
