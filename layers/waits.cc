@@ -78,7 +78,8 @@ Kind query_kind(cl_command_queue queue) {
   return (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0 ? Kind::OutOfOrder : Kind::InOrder;
 }
 
-// Each thread keeps the kinds of a few queues until the next queue is created: the queries cost as much as a short wait.
+// Each thread keeps the kinds of a few queues until the next queue is created: the queries cost as much as a short
+// wait.
 Kind kind_of(cl_command_queue queue) {
   if (!any_out_of_order.load()) {
     return Kind::InOrder;

@@ -96,10 +96,10 @@ impl<T: UniquePtrTarget> Drop for Handle<T> {
             faults::count(&self.0, -1);
             // SAFETY: drop runs once, and the object is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) }
-            return;
+        } else {
+            #[cfg(usmq_sanitizer)]
+            LEFT.lock().push(self.0.as_ptr() as usize);
         }
-        #[cfg(usmq_sanitizer)]
-        LEFT.lock().push(self.0.as_ptr() as usize);
     }
 }
 
