@@ -14,6 +14,7 @@ import dpnp
 import numpy as np
 import pytest
 import usmq
+from dpctl.utils import SequentialOrderManager
 
 SIZE = 24
 
@@ -215,6 +216,8 @@ def test_a_replay_behind_a_pending_host_task_of_dpnp(
         z.copy_from(usmq.collocate(ours, like=z))
     graph.replay().wait()
     dpnp.add(y, seven, out=y)
+    # So that dpnp's operations do not wait for the kernel themselves.
+    SequentialOrderManager.clear()
     steps = 1 << 28
     event = kernels.advance(SIZE, ours, steps)
     dpnp.add(y, seven, out=y)  # the host task that keeps its operands waits for the kernel

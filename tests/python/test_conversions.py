@@ -310,7 +310,9 @@ def test_a_time_is_not_a_number() -> None:
 def test_other_objects_are_refused_and_not_read_as_bytes(store: Store, other: Any) -> None:
     with pytest.raises(TypeError):
         usmq.asarray(other)
-    with pytest.raises(TypeError):
+    # Inside a capture every import of Arrow data is refused, before its type is read.
+    refused = (TypeError, usmq.CaptureError) if store is captured else TypeError
+    with pytest.raises(refused):
         store(other, "u1")
 
 
