@@ -18,13 +18,18 @@ if TYPE_CHECKING:
 
 def follow(queue: Any, number: int) -> None:
     """Let operations of dpnp on this dpctl queue, which usmq knows by its number, follow usmq."""
-    from dpctl.utils import SequentialOrderManager as managers
+    if not _managers:
+        from dpctl.utils import SequentialOrderManager
 
-    known = managers._map.get()
+        _managers.append(SequentialOrderManager)
+    known = _managers[0]._map.get()
     if not getattr(known.get(queue), "follows_usmq", False):
-        theirs = managers[queue]
+        theirs = _managers[0][queue]
         known[queue] = _follower(type(theirs))(theirs, number)
 
+
+# dpctl's managers of all queues, once imported: an import statement costs half of a call.
+_managers: list[Any] = []
 
 # The class of order managers that wait for usmq, by that of dpctl.
 _followers: dict[Any, Any] = {}
