@@ -15,6 +15,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+# dpctl's managers of all queues, once imported: an import statement costs half of a call.
+_managers: list[Any] = []
+
 
 def follow(queue: Any, number: int) -> None:
     """Let operations of dpnp on this dpctl queue, which usmq knows by its number, follow usmq."""
@@ -27,9 +30,6 @@ def follow(queue: Any, number: int) -> None:
         theirs = _managers[0][queue]
         known[queue] = _follower(type(theirs))(theirs, number)
 
-
-# dpctl's managers of all queues, once imported: an import statement costs half of a call.
-_managers: list[Any] = []
 
 # The class of order managers that wait for usmq, by that of dpctl.
 _followers: dict[Any, Any] = {}

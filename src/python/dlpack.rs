@@ -241,16 +241,17 @@ pub(super) fn read(obj: &Bound<'_, PyAny>, wanted: Import<'_>) -> PyResult<crate
 }
 
 /// Memory of an object, in place.
-pub(super) enum Lent {
+pub(super) enum InPlace {
     Usm(crate::Array),
     Host(HostMemory, Arc<dyn Any + Send + Sync>),
 }
 
 /// The memory of a tensor in USM or on the host, in place.
-pub(super) fn lent(obj: &Bound<'_, PyAny>) -> PyResult<Lent> {
-    let (kind, _): (i32, i32) = obj.call_method0("__dlpack_device__")?.extract()?;
+pub(super) fn in_place(obj: &Bound<'_, PyAny>) -> PyResult<InPlace> {
+    let device = obj.getattr_opt("__dlpack_device__")?.ok_or_else(|| missing(obj))?.call0()?;
+    let (kind, _): (i32, i32) = device.extract()?;
     if kind != HOST {
-        return Ok(Lent::Usm(read(obj, Import { copy: Some(false), ..Import::default() })?));
+        return Ok(InPlace::Usm(read(obj, Import { copy: Some(false), ..Import::default() })?));
     }
     let (capsule, _) = ask(obj, &super::scope::current(obj.py())?, Some(false))?;
     let (memory, owner) = match take::<DLManagedTensorVersioned>(&capsule)? {
@@ -260,7 +261,7 @@ pub(super) fn lent(obj: &Bound<'_, PyAny>) -> PyResult<Lent> {
             None => return Err(no_capsule(&capsule)?),
         },
     };
-    Ok(Lent::Host(memory, Arc::from(owner)))
+    Ok(InPlace::Host(memory, Arc::from(owner)))
 }
 
 fn no_capsule(found: &Bound<'_, PyAny>) -> PyResult<PyErr> {
@@ -289,6 +290,11 @@ fn import<T: Managed>(
     detach(py, || crate::with_queue(current, || dlpack::import(tensor, wanted)))
 }
 
+fn missing(obj: &Bound<'_, PyAny>) -> PyErr {
+    let name = argument::class_name(obj);
+    PyTypeError::new_err(format!("expected an object with __dlpack__ and __dlpack_device__, not {name}"))
+}
+
 /// Requests the capsule of a producer, with the newest protocol that it supports. Returns whether the
 /// producer's work is ordered on the current queue; otherwise it is complete.
 fn ask<'py>(
@@ -297,12 +303,8 @@ fn ask<'py>(
     copy: Option<bool>,
 ) -> PyResult<(Bound<'py, PyAny>, bool)> {
     let py = obj.py();
-    let missing = || {
-        let name = argument::class_name(obj);
-        PyTypeError::new_err(format!("expected an object with __dlpack__ and __dlpack_device__, not {name}"))
-    };
-    let method = obj.getattr_opt("__dlpack__")?.ok_or_else(missing)?;
-    let device = obj.getattr_opt("__dlpack_device__")?.ok_or_else(missing)?.call0()?;
+    let method = obj.getattr_opt("__dlpack__")?.ok_or_else(|| missing(obj))?;
+    let device = obj.getattr_opt("__dlpack_device__")?.ok_or_else(|| missing(obj))?.call0()?;
     let (kind, id): (i32, i32) = device.extract()?;
     let options = PyDict::new(py);
     options.set_item("max_version", dlpack::VERSION)?;

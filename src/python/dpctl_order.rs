@@ -21,7 +21,7 @@ pub(super) fn follow(queue: &Queue, theirs: &Bound<'_, PyAny>) -> PyResult<()> {
     let follow = FOLLOW
         .get_or_try_init(py, || PyResult::Ok(py.import("usmq._dpctl_order")?.getattr("follow")?.unbind()))?;
     match follow.bind(py).call1((theirs, queue.id())) {
-        // Another version of dpctl, or an object that is no queue of dpctl. The doctor names such a version.
+        // The object is not a queue of dpctl, or this version of dpctl has no such managers, which the doctor reports.
         Err(error) if is_unknown(py, &error) => Ok(()),
         other => other.map(drop),
     }
@@ -52,7 +52,8 @@ pub(super) fn default_queue(py: Python<'_>, array: &crate::Array) -> PyResult<Op
     let (theirs, queue) = match known {
         Some(known) => known,
         None => {
-            let Some((theirs, queue)) = find_default_queue(py, filter)? else { return Ok(None) };
+            let found = find_default_queue(py, filter)?.filter(|(_, queue)| queue.device() == device);
+            let Some((theirs, queue)) = found else { return Ok(None) };
             QUEUES.lock().insert(device.ordinal(), (theirs.clone_ref(py), queue.clone()));
             (theirs, queue)
         }
@@ -65,7 +66,8 @@ fn find_default_queue(py: Python<'_>, filter: &str) -> PyResult<Option<(Py<PyAny
     // Another version of dpctl may not have it. The doctor names such a version.
     let Ok(module) = py.import("dpctl._sycl_queue_manager") else { return Ok(None) };
     let Some(cached) = module.getattr_opt("get_device_cached_queue")? else { return Ok(None) };
-    let theirs = cached.call1((filter,))?;
+    // A device that dpctl does not accept has no consumer there.
+    let Ok(theirs) = cached.call1((filter,)) else { return Ok(None) };
     Ok(queue_from(&theirs)?.map(|queue| (theirs.unbind(), queue)))
 }
 

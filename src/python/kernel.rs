@@ -2,7 +2,7 @@
 
 use super::buffer::has_buffer;
 use super::classes::{Event, Queue};
-use super::dlpack::{self, Lent};
+use super::dlpack::{self, InPlace};
 use super::gil::detach;
 use super::host::HostInput;
 use super::protocol::{self, Memory};
@@ -438,8 +438,8 @@ pub(super) fn argument<'a, 'py>(
             return Ok(if writes { Arg::write(own) } else { Arg::read(own) });
         }
         return Ok(match memory_of(&marked, host)? {
-            Lent::Usm(array) => Arg::marked(array, if writes { Access::Write } else { Access::Read }),
-            Lent::Host(memory, owner) => {
+            InPlace::Usm(array) => Arg::marked(array, if writes { Access::Write } else { Access::Read }),
+            InPlace::Host(memory, owner) => {
                 // Elements that the kernel does not write keep their values.
                 let new = if writes { Arg::host } else { Arg::host_read };
                 new(memory, Some(owner))
@@ -467,20 +467,20 @@ pub(super) fn argument<'a, 'py>(
         return Err(refuse(object));
     }
     Ok(match memory_of(object, host)? {
-        Lent::Usm(array) => Arg::from(array),
-        Lent::Host(memory, owner) => Arg::host(memory, Some(owner)),
+        InPlace::Usm(array) => Arg::from(array),
+        InPlace::Host(memory, owner) => Arg::host(memory, Some(owner)),
     })
 }
 
-fn memory_of<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>) -> PyResult<Lent> {
+fn memory_of<'py>(object: &Bound<'py, PyAny>, host: ReadHost<'_, 'py>) -> PyResult<InPlace> {
     if let Some(array) = protocol::usm(object)? {
-        return Ok(Lent::Usm(array));
+        return Ok(InPlace::Usm(array));
     }
     if has_buffer(object) {
-        return host(object).map(|(memory, owner)| Lent::Host(memory, owner));
+        return host(object).map(|(memory, owner)| InPlace::Host(memory, owner));
     }
     if object.getattr_opt(intern!(object.py(), "__dlpack__"))?.is_some() {
-        return dlpack::lent(object);
+        return dlpack::in_place(object);
     }
     Err(refuse(object))
 }
