@@ -160,4 +160,8 @@ std::unique_ptr<UserEvents> level_zero_user_events(const Context &context) {
   return std::make_unique<LevelZeroUserEvents>(context);
 }
 
+std::size_t level_zero_device(const Device &device) {
+  return reinterpret_cast<std::size_t>(sycl::get_native<kBackend>(device));
+}
+
 } // namespace usmq

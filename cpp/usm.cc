@@ -1,4 +1,5 @@
 // Unified shared memory: kinds, and the runtime's information about a pointer.
+#include "level_zero.h"
 #include "opencl.h"
 #include "usmq/src/ffi.rs.h"
 
@@ -89,6 +90,9 @@ std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context) 
 }
 
 std::size_t device_native(const Device &device) {
+  if (device.get_backend() == sycl::backend::ext_oneapi_level_zero) {
+    return level_zero_device(device);
+  }
   Owned<cl_device_id> native("clReleaseDevice");
   native.object = sycl::get_native<sycl::backend::opencl>(device); // which retains it, as the SYCL device does
   return reinterpret_cast<std::size_t>(native.object);

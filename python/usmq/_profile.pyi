@@ -3,9 +3,7 @@
 from os import PathLike
 from typing import Literal, Self, TypeAlias, final
 
-_Kind: TypeAlias = Literal[
-    "kernel", "copy", "fill", "barrier", "wait", "build", "allocate", "free", "call"
-]
+_Kind: TypeAlias = Literal["kernel", "copy", "fill", "barrier", "wait", "build", "allocate", "free"]
 _Reason: TypeAlias = Literal[
     "explicit",
     "host read",

@@ -1,7 +1,7 @@
 """``python -m usmq trace``: profile an unmodified script or module.
 
 The process restarts itself, because the SYCL runtime reads only at its start whether to report
-calls of other libraries.
+the work of other libraries.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
         prog=f"{program()} trace",
         usage="%(prog)s [-o FILE ...] [--] (SCRIPT | -m MODULE) [ARGUMENT ...]",
         description="Profile an unmodified Python script: what usmq runs and copies, "
-        "and the calls of other libraries into the SYCL runtime.",
+        "and the work of other libraries, as the SYCL runtime reports it.",
     )
     parser.add_argument(
         "-o",

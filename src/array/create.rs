@@ -6,7 +6,7 @@ use crate::device::{Queue, UsmKind};
 use crate::error::{Error, Result};
 use crate::manager::current_queue;
 use crate::memory::{Access, Allocation, by_host, ordered_all};
-use crate::trace::{Kind, Reason, as_fill, with_default_reason};
+use crate::trace::{Kind, Reason, as_continuation, as_fill, with_default_reason};
 use std::sync::Arc;
 
 /// The host writes this many bytes of a pattern; copies on the device double it from there. Each fill in
@@ -240,6 +240,7 @@ impl Array {
             // SAFETY: both ranges are inside allocations that their logs keep until the last event is
             // complete.
             let mut last = unsafe { self.queue.memcpy(address, seed.pointer(), done, after) }?;
+            let _rest = as_continuation();
             while done < bytes {
                 sent.push(last.clone());
                 let next = rounded(done.min(bytes - done));

@@ -101,10 +101,15 @@ impl Device {
         self.0.raw.get()
     }
 
-    /// The driver's handle, on backends whose driver describes pointers.
+    /// The driver's handle, on OpenCL and Level Zero.
     pub(super) fn native(&self) -> Result<usize> {
         let find = || ffi::device_native(self.raw()?).during("querying the driver's handle of a device");
         self.0.native.get_or_try_init(find).copied()
+    }
+
+    /// The driver's handle, by which the runtime's trace names the device; None on other backends.
+    pub(crate) fn native_handle(&self) -> Option<usize> {
+        matches!(self.0.backend, Backend::OpenCl | Backend::LevelZero).then(|| self.native().ok()).flatten()
     }
 
     /// Identifies the device while it lives.

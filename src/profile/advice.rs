@@ -46,23 +46,49 @@ impl Profile {
     /// Avoidable copies, those with most bytes first.
     #[must_use]
     pub fn advice(&self) -> Vec<Advice> {
-        let mut lines: BTreeMap<(Reason, Option<&str>), Vec<&Event>> = BTreeMap::new();
+        let repeated = self.repeated();
+        let mut lines: BTreeMap<(Reason, Option<&str>, usize), Vec<&Event>> = BTreeMap::new();
         for event in self.of_kind(Kind::Copy) {
-            lines.entry((event.reason, event.source.as_deref())).or_default().push(event);
+            let same = if repeated.contains(&origin(event)) { event.host } else { 0 };
+            lines.entry((event.reason, event.source.as_deref(), same)).or_default().push(event);
         }
         let mut found: Vec<(u64, Advice)> = lines
             .into_iter()
-            .filter_map(|((reason, source), events)| {
+            .filter_map(|((reason, source, same), events)| {
                 let bytes: u64 = events.iter().map(|event| event.bytes).sum();
-                let fix = fix_for(reason, calls(&events))?;
-                let seen = format!("{} for {} moved {}", copies(events.len()), reason.name(), size(bytes));
+                let (what, fix) = if same == 0 {
+                    let is_foreign = events.iter().all(|event| event.host != 0);
+                    (format!("for {}", reason.name()), fix_for(reason, calls(&events), is_foreign)?)
+                } else {
+                    ("from the same host memory".to_owned(), COPY_ONCE)
+                };
+                let seen = format!("{} {what} moved {}", copies(events.len()), size(bytes));
                 Some((bytes, Advice { seen, fix, source: source.map(str::to_owned) }))
             })
             .collect();
         found.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         found.into_iter().map(|(_, advice)| advice).collect()
     }
+
+    /// The ranges of host memory that lines of the program have copied often.
+    fn repeated(&self) -> BTreeSet<Origin<'_>> {
+        let mut counts: BTreeMap<Origin<'_>, usize> = BTreeMap::new();
+        let written = |event: &&Event| event.reason == Reason::HostWrite && event.host != 0;
+        for event in self.of_kind(Kind::Copy).filter(written) {
+            *counts.entry(origin(event)).or_default() += 1;
+        }
+        counts.into_iter().filter(|(_, count)| *count >= OFTEN).map(|(origin, _)| origin).collect()
+    }
 }
+
+/// Line, address and bytes.
+type Origin<'a> = (Option<&'a str>, usize, u64);
+
+fn origin(event: &Event) -> Origin<'_> {
+    (event.source.as_deref(), event.host, event.bytes)
+}
+
+const COPY_ONCE: &str = "if the data did not change, copy it once and keep the array";
 
 /// The number of calls of a line; without known lines, each copy counts.
 fn calls(events: &[&Event]) -> usize {
@@ -74,8 +100,13 @@ fn copies(count: usize) -> String {
     if count == 1 { "1 copy".to_owned() } else { format!("{count} copies") }
 }
 
-fn fix_for(reason: Reason, calls: usize) -> Option<&'static str> {
+fn fix_for(reason: Reason, calls: usize, is_foreign: bool) -> Option<&'static str> {
     match reason {
+        Reason::HostRead | Reason::HostWrite if is_foreign && calls < OFTEN => None,
+        Reason::HostRead if is_foreign => {
+            Some("keep the results on the device, and read once after the loop")
+        }
+        Reason::HostWrite if is_foreign => Some("write once before the loop"),
         Reason::ContextMismatch => {
             Some("create the data on the device that uses it, or collocate it once and keep the result")
         }

@@ -21,9 +21,6 @@ impl Profile {
         parts.push(format!("{} of {}", count(Kind::Copy, "copy", "copies"), size(moved)));
         let devices = self.devices.len();
         parts.push(format!("{devices} {}", if devices == 1 { "device" } else { "devices" }));
-        if self.of_kind(Kind::Call).next().is_some() {
-            parts.push(count(Kind::Call, "call of another library", "calls of other libraries"));
-        }
         parts.join("  ·  ")
     }
 }

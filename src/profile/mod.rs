@@ -71,9 +71,10 @@ pub struct Event {
     pub reason: Reason,
     /// The kernel's name; for other events a description.
     pub name: String,
-    /// The queue, as an index into [`Profile::queues`]; None for memory, builds and calls of other libraries.
+    /// The queue, as an index into [`Profile::queues`]; None for memory, builds and waits of other
+    /// libraries.
     pub queue: Option<usize>,
-    /// The device, as an index into [`Profile::devices`]; None for calls of other libraries.
+    /// The device, as an index into [`Profile::devices`]; None for waits and host USM of other libraries.
     pub device: Option<usize>,
     /// The requesting host thread, numbered from 1.
     pub thread: u32,
@@ -95,6 +96,8 @@ pub struct Event {
     pub(crate) usm: Option<usize>,
     /// The number of the call on its thread, if lines are known.
     pub(crate) call: u32,
+    /// For copies of other libraries: the address of the host's memory; 0 if unknown.
+    pub(crate) host: usize,
     /// The events that it waited for, as indices into [`Profile::events`]. Without events ordered by an
     /// in-order queue, and without events complete at submission.
     pub waited_for: Vec<usize>,

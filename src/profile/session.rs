@@ -70,9 +70,8 @@ impl Drop for Session {
     }
 }
 
-/// Also records calls of other libraries into the SYCL runtime, as events of kind [`Kind::Call`](super::Kind::Call). Their time
-/// is that of the host in the call, not that of the device. May be called more than once, before the first
-/// use of a device.
+/// Also records the work of other libraries, as the SYCL runtime reports it: their kernels, copies, fills and barriers with
+/// their queues and devices, their memory, builds and waits. May be called more than once, before the first use of a device.
 ///
 /// Tracing must be enabled in the runtime when the process starts, with the variables `XPTI_TRACE_ENABLE=1`,
 /// `XPTI_FRAMEWORK_DISPATCHER` and `XPTI_SUBSCRIBERS` (paths of libxptifw.so and

@@ -15,7 +15,6 @@ pub(super) enum Style {
     Barrier,
     Build,
     Wait,
-    Call,
 }
 
 impl Style {
@@ -26,7 +25,6 @@ impl Style {
             Kind::Fill => Self::Fill,
             Kind::Build => Self::Build,
             Kind::Wait => Self::Wait,
-            Kind::Call => Self::Call,
             Kind::Barrier | Kind::Allocate | Kind::Free => Self::Barrier,
         }
     }
@@ -40,7 +38,6 @@ impl Style {
             Self::Barrier => "u-barrier".to_owned(),
             Self::Build => "u-build".to_owned(),
             Self::Wait => "u-wait".to_owned(),
-            Self::Call => "u-call".to_owned(),
         }
     }
 
@@ -54,7 +51,6 @@ impl Style {
             Self::Barrier => "barrier".to_owned(),
             Self::Build => "kernel build on the host".to_owned(),
             Self::Wait => "host waits".to_owned(),
-            Self::Call => "call into the runtime".to_owned(),
         }
     }
 
@@ -83,7 +79,6 @@ impl Style {
             Self::Barrier => ("#6e7781", "#ffffff"),
             Self::Build => ("#5b6c8f", "#ffffff"),
             Self::Wait => ("none", ""),
-            Self::Call => ("#7d8590", "#0b1015"),
         }
     }
 
@@ -104,7 +99,7 @@ impl Style {
             Reason::Pickle,
             Reason::SharedMemory,
         ];
-        let others = [Self::Kernel, Self::Fill, Self::Barrier, Self::Build, Self::Call];
+        let others = [Self::Kernel, Self::Fill, Self::Barrier, Self::Build];
         REASONS.into_iter().map(Self::Copy).chain(others)
     }
 }

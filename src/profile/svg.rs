@@ -29,8 +29,8 @@ impl Profile {
     /// each bar.
     #[must_use]
     pub fn to_svg(&self) -> String {
-        let works = |event: &&Event| event.kind.is_command() || event.kind == Kind::Call;
-        let work: Vec<_> = self.events.iter().filter(works).map(|event| (event.start, event.end)).collect();
+        let commands = self.events.iter().filter(|event| event.kind.is_command());
+        let work: Vec<_> = commands.map(|event| (event.start, event.end)).collect();
         let axis = Axis::new(self.duration, &work, TRACKS);
         let groups = groups(self, &axis);
         let mut painter = Painter {
@@ -343,7 +343,7 @@ fn labels(bar: &Bar, events: &[&Event]) -> Vec<String> {
         return vec![format!("{what} {}×", events.len()), format!("{}×", events.len())];
     };
     match bar.style {
-        Style::Kernel | Style::Call => vec![event.name.clone()],
+        Style::Kernel => vec![event.name.clone()],
         Style::Build => vec![format!("build {}", event.name), "build".to_owned()],
         Style::Copy(reason) => {
             vec![

@@ -98,8 +98,9 @@ impl Profile {
             [Clock::Host] => Some(
                 format!(
                 "Times were observed by the host, to 0.1 ms. A queue created with {}, or USMQ_PROFILING=1, gives the \
-                 device's own.",
-                spelled("profiling=True", "QueueProperties { profiling: true, .. }")
+                 device's own{}.",
+                spelled("profiling=True", "QueueProperties { profiling: true, .. }"),
+                spelled("; a queue of dpctl with property=\"enable_profiling\"", "")
             )),
             [Clock::Device, Clock::Host] => {
                 let queue = |(place, queue): (usize, &super::Queue)| {

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 struct Collected {
     profile: Profile,
     devices: Vec<DeviceHandle>,
+    /// The root devices by the driver's handle, if another library's work is among the records.
+    roots: Vec<(usize, DeviceHandle)>,
     /// Maps the id of a queue to its index.
     queues: HashMap<usize, usize>,
     /// Maps the number of a record to its index.
@@ -28,7 +30,7 @@ pub(super) fn profile(
     (opened, closed): (u64, u64),
     held: &[(crate::Device, &'static str, u64)],
 ) -> Profile {
-    let mut all = Collected::default();
+    let mut all = Collected { roots: roots(records), ..Collected::default() };
     all.profile.began = opened;
     all.profile.dropped = dropped;
     for record in records {
@@ -57,7 +59,15 @@ pub(super) fn profile(
 }
 
 impl Collected {
+    /// usmq's device for one that only the runtime's trace has named.
+    fn known(&self, device: &DeviceHandle) -> DeviceHandle {
+        let native = device.foreign_native();
+        let root = self.roots.iter().find(|(root, _)| Some(*root) == native);
+        root.map_or(device, |(_, root)| root).clone()
+    }
+
     fn device(&mut self, device: &DeviceHandle) -> usize {
+        let device = &self.known(device);
         if let Some(place) = self.devices.iter().position(|known| known.id() == device.id()) {
             return place;
         }
@@ -116,6 +126,15 @@ impl Collected {
                 self.last_end.insert(queue, end);
             }
         }
+        if record.continues
+            && let Some(first) = waited_for.last().copied()
+        {
+            let event = &mut self.profile.events[first];
+            event.bytes += record.bytes;
+            event.end = event.end.max(end);
+            self.places.insert(record.id, first);
+            return;
+        }
         let thread = self.threads.len() as u32 + 1;
         let thread = *self.threads.entry(record.thread).or_insert(thread);
         self.places.insert(record.id, place);
@@ -135,6 +154,7 @@ impl Collected {
             usm: record.usm.and_then(usm_kind),
             source: record.site.as_ref().map(|site| format!("{}:{}", site.file, site.line)),
             call: record.call,
+            host: record.host,
             waited_for,
         });
     }
@@ -170,6 +190,17 @@ impl Collected {
             }
         }
     }
+}
+
+/// The root devices, if the records name devices of other libraries.
+fn roots(records: &[Record]) -> Vec<(usize, DeviceHandle)> {
+    let devices = records.iter().filter_map(|record| record.device.as_ref());
+    if devices.filter_map(|device| device.foreign_native()).next().is_none() {
+        return Vec::new();
+    }
+    // Without them the devices keep the names that the runtime has told.
+    let roots = crate::device::devices().unwrap_or_default();
+    roots.iter().filter_map(|root| Some((root.native_handle()?, root.into()))).collect()
 }
 
 /// The index of a USM kind in [`UsmKind::ALL`].

@@ -6,10 +6,8 @@ use super::{Clock, Event, Kind, Profile};
 use crate::device::UsmKind;
 use serde_json::{Value, json};
 
-/// The host's threads, and calls of other libraries beside them.
+/// The host's threads.
 const HOST: usize = 0;
-/// Threads of process 0 above this one are calls of other libraries.
-const OTHERS: usize = 10_000;
 
 impl Profile {
     /// The trace as JSON.
@@ -44,11 +42,7 @@ impl Profile {
         threads.sort_unstable();
         threads.dedup();
         for thread in threads {
-            let text = match thread.checked_sub(OTHERS) {
-                Some(number) => format!("other libraries, thread {number}"),
-                None => format!("thread {thread}"),
-            };
-            all.push(name("thread_name", HOST, thread, text));
+            all.push(name("thread_name", HOST, thread, format!("thread {thread}")));
         }
         all
     }
@@ -150,7 +144,6 @@ impl Profile {
 fn on_host(event: &Event) -> Option<usize> {
     match event.kind {
         Kind::Wait | Kind::Build => Some(event.thread as usize),
-        Kind::Call => Some(OTHERS + event.thread as usize),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ const ROWS: usize = 6;
 /// Narrower bars may be merged with their neighbours.
 const NARROW: f64 = 2.5;
 
-/// A device, the host, or other libraries.
+/// A device or the host.
 pub(super) struct Group {
     pub title: String,
     pub note: String,
@@ -38,7 +38,7 @@ pub(super) struct Bar {
 
 /// All groups with events.
 pub(super) fn groups(profile: &Profile, axis: &Axis) -> Vec<Group> {
-    let mut groups = vec![threads(profile, axis, "host", &[Kind::Build, Kind::Wait])];
+    let mut groups = vec![threads(profile, axis)];
     for (place, device) in profile.devices.iter().enumerate() {
         let queues = profile.queues.iter().enumerate().filter(|(_, queue)| queue.device == place);
         let tracks = queues.map(|(number, queue)| {
@@ -59,13 +59,13 @@ pub(super) fn groups(profile: &Profile, axis: &Axis) -> Vec<Group> {
             device: Some(place),
         });
     }
-    groups.push(threads(profile, axis, "other libraries", &[Kind::Call]));
     groups.retain(|group| !group.tracks.is_empty());
     groups
 }
 
-fn threads(profile: &Profile, axis: &Axis, title: &str, kinds: &[Kind]) -> Group {
-    let of = |event: &Event| kinds.contains(&event.kind);
+/// The host's threads.
+fn threads(profile: &Profile, axis: &Axis) -> Group {
+    let of = |event: &Event| matches!(event.kind, Kind::Build | Kind::Wait);
     let mut numbers: Vec<u32> =
         profile.events.iter().filter(|event| of(event)).map(|event| event.thread).collect();
     numbers.sort_unstable();
@@ -74,12 +74,7 @@ fn threads(profile: &Profile, axis: &Axis, title: &str, kinds: &[Kind]) -> Group
         let here = |event: &&(usize, &Event)| of(event.1) && event.1.thread == number;
         track(profile, axis, (format!("thread {number}"), String::new()), &here)
     });
-    let note = if kinds.contains(&Kind::Call) {
-        "calls into the SYCL runtime, also from its own threads"
-    } else {
-        ""
-    };
-    Group { title: title.to_owned(), note: note.to_owned(), tracks: tracks.collect(), device: None }
+    Group { title: "host".to_owned(), note: String::new(), tracks: tracks.collect(), device: None }
 }
 
 fn track(

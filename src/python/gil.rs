@@ -1,25 +1,24 @@
-//! Runs code without the GIL: records the caller's line for profiles, and lets signals interrupt waits. Also
-//! protects pending Python exceptions while values are dropped.
+//! Runs code without the GIL, and lets signals interrupt waits. Also protects pending Python exceptions while values are
+//! dropped.
 
+use super::lines;
 use crate::Error;
 use crate::runtime::with_interrupt;
-use crate::trace::{record::Site, recorder};
+use crate::trace::recorder;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError};
 use pyo3::ffi;
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyAnyMethods, PyString, PyTuple};
-use std::cell::{Cell, RefCell};
+use pyo3::types::{PyAnyMethods, PyTuple};
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs `f` without the GIL, as work of the source line that called usmq. Submissions use this function so
 /// that a profile has their source line; waits use it so that a signal can interrupt them.
 pub(super) fn detach<T: Ungil, F: Ungil + FnOnce() -> T>(py: Python<'_>, f: F) -> T {
-    let _at = recorder::with_site(|| caller(py));
+    let _at = recorder::with_site(|| lines::caller(py));
     let _capture = super::capture_scope::enter(py);
     if !has_signals() {
         return py.detach(f);
@@ -107,58 +106,6 @@ pub(super) fn stopped_by(raised: PyErr) -> Error {
 /// The exception that interrupted a wait of this thread.
 pub(super) fn raised() -> PyErr {
     RAISED.take().unwrap_or_else(|| PyKeyboardInterrupt::new_err(()))
-}
-
-/// The largest number of frames to search.
-const DEEPEST: usize = 64;
-
-fn caller(py: Python<'_>) -> Option<Site> {
-    let own = folder(py)?;
-    let mut frame = super::interruption::innermost(py)?;
-    for _ in 0..DEEPEST {
-        // SAFETY: a frame, with the lock held.
-        let code = unsafe { ffi::PyFrame_GetCode(frame.as_ptr().cast()) };
-        // SAFETY: a new reference, never null.
-        let code = unsafe { Bound::from_owned_ptr_or_opt(py, code.cast()) }?;
-        let file = code.getattr(pyo3::intern!(py, "co_filename")).ok()?.cast_into::<PyString>().ok()?;
-        let file = file.to_str().ok()?;
-        if !is_own(file, own) {
-            // SAFETY: as above.
-            let line = unsafe { ffi::PyFrame_GetLineNumber(frame.as_ptr().cast()) };
-            return Some(Site { file: shared(file), line: line.unsigned_abs() });
-        }
-        frame = frame.getattr(pyo3::intern!(py, "f_back")).ok()?;
-        if frame.is_none() {
-            return None;
-        }
-    }
-    None
-}
-
-/// The demo counts as a user of usmq, although it is part of the package.
-fn is_own(file: &str, folder: &str) -> bool {
-    file.strip_prefix(folder).is_some_and(|inside| inside != "/demo.py")
-}
-
-/// The folder of the package.
-fn folder(py: Python<'_>) -> Option<&'static str> {
-    static FOLDER: PyOnceLock<Option<String>> = PyOnceLock::new();
-    let folder = FOLDER.get_or_init(py, || {
-        let file: String = py.import("usmq").ok()?.getattr("__file__").ok()?.extract().ok()?;
-        Some(file.rsplit_once('/')?.0.to_owned())
-    });
-    folder.as_deref()
-}
-
-/// Reuses the text of a file name while a thread stays in that file.
-fn shared(file: &str) -> Arc<str> {
-    thread_local! {
-        static LAST: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
-    }
-    LAST.with_borrow_mut(|last| match last {
-        Some(known) if **known == *file => known.clone(),
-        _ => last.insert(file.into()).clone(),
-    })
 }
 
 /// A field of a Python object whose drop may run another library's Python code: the release of an import.

@@ -32,6 +32,7 @@ mod interruption;
 mod join;
 mod kernel;
 mod like;
+mod lines;
 mod memory;
 mod numpy;
 mod owner;

@@ -33,9 +33,10 @@ pub(super) fn profile() -> Profile {
     Profile { state: Mutex::new(State::New), done: PyOnceLock::new() }
 }
 
-/// Record calls of other libraries into the SYCL runtime in profiles; for ``python -m usmq trace``.
+/// Record the work of other libraries in profiles, as the SYCL runtime reports it; for ``python -m usmq trace``.
 #[pyfunction]
 pub(super) fn watch_calls(py: Python<'_>) -> PyResult<()> {
+    super::lines::find_lines_of_libraries(py)?;
     Ok(detach(py, crate::profile::watch_calls)?)
 }
 
@@ -207,8 +208,8 @@ impl ProfileEvent {
 
 #[pymethods]
 impl ProfileEvent {
-    /// ``"kernel"``, ``"copy"``, ``"fill"``, ``"barrier"``, ``"wait"``, ``"build"``, ``"allocate"``, ``"free"`` or
-    /// ``"call"``, the last for calls of other libraries under ``python -m usmq trace``.
+    /// ``"kernel"``, ``"copy"``, ``"fill"``, ``"barrier"``, ``"wait"``, ``"build"``, ``"allocate"`` or
+    /// ``"free"``.
     #[getter]
     fn kind(&self) -> &'static str {
         self.event().kind.name()
@@ -228,13 +229,13 @@ impl ProfileEvent {
         self.event().reason.name()
     }
 
-    /// The filter string of the device; None for calls of other libraries.
+    /// The filter string of the device; None for waits and host USM of other libraries.
     #[getter]
     fn device(&self) -> Option<&str> {
         self.event().device.map(|device| &*self.profile.devices()[device].filter)
     }
 
-    /// The number of the queue in this profile, from 1; None for memory, builds and calls of other libraries.
+    /// The number of the queue in this profile, from 1; None for memory, builds and waits of other libraries.
     #[getter]
     fn queue(&self) -> Option<usize> {
         self.event().queue.map(|queue| queue + 1)

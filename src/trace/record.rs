@@ -38,8 +38,6 @@ pub enum Kind {
     Allocate,
     /// Memory was given back to a pool. It is reused when its last use is complete.
     Free,
-    /// A call of another library into the SYCL runtime; only if such calls are traced.
-    Call,
 }
 
 /// The reason of an operation.
@@ -116,6 +114,10 @@ pub(crate) trait TracedDevice: Send + Sync {
     fn name(&self) -> &str;
     /// The filter string; for a sub-device that of its parent, and the parent's id.
     fn filter_and_parent(&self) -> (&str, Option<usize>);
+    /// The driver's handle, if this is a device that only the runtime's trace has named.
+    fn foreign_native(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// A queue. Its id identifies it while a handle exists.
@@ -148,10 +150,14 @@ pub(crate) struct Record {
     pub kind: Kind,
     pub reason: Reason,
     pub queue: Option<QueueHandle>,
-    /// None for calls of other libraries.
+    /// None for waits and host USM of other libraries.
     pub device: Option<DeviceHandle>,
     pub name: Option<Arc<str>>,
     pub bytes: u64,
+    /// For copies of other libraries: the address of the host's memory; 0 if unknown.
+    pub host: usize,
+    /// Whether it is the rest of the command that it waits for.
+    pub continues: bool,
     /// For memory: the name of the USM kind.
     pub usm: Option<&'static str>,
     /// For memory: whether the pool had a free block.
@@ -172,7 +178,7 @@ pub(crate) struct Record {
 }
 
 impl Kind {
-    /// `kernel`, `copy`, `fill`, `barrier`, `wait`, `build`, `allocate`, `free` or `call`.
+    /// `kernel`, `copy`, `fill`, `barrier`, `wait`, `build`, `allocate` or `free`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -184,7 +190,6 @@ impl Kind {
             Self::Build => "build",
             Self::Allocate => "allocate",
             Self::Free => "free",
-            Self::Call => "call",
         }
     }
 

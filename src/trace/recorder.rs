@@ -22,6 +22,8 @@ struct Here {
     call: Cell<u32>,
     /// Copies count as fills.
     fills: Cell<bool>,
+    /// Commands continue the one before them.
+    continues: Cell<bool>,
     /// Active calls of usmq into the runtime: calls that the runtime makes meanwhile are not another
     /// library's.
     own: Cell<u32>,
@@ -35,6 +37,7 @@ thread_local! {
             site: RefCell::new(None),
             call: Cell::new(0),
             fills: Cell::new(false),
+            continues: Cell::new(false),
             own: Cell::new(0),
             thread: Cell::new(0),
         }
@@ -83,6 +86,22 @@ impl Drop for FillGuard {
 pub(crate) fn as_fill() -> FillGuard {
     here(|here| here.fills.set(true));
     FillGuard(())
+}
+
+/// Ends [`as_continuation`].
+#[must_use = "commands continue others while the guard lives"]
+pub(crate) struct ContinuationGuard(());
+
+impl Drop for ContinuationGuard {
+    fn drop(&mut self) {
+        here(|here| here.continues.set(false));
+    }
+}
+
+/// Commands of this thread count as the rest of the command that they wait for, while the guard lives.
+pub(crate) fn as_continuation() -> ContinuationGuard {
+    here(|here| here.continues.set(true));
+    ContinuationGuard(())
 }
 
 /// Restores the previous source line of this thread.
@@ -269,12 +288,13 @@ fn used(begun: &Begun, kind: Kind, bytes: usize, hit: bool, (device, usm): (Devi
     push(record);
 }
 
-fn record(label: Label<'_>, queue: Option<QueueHandle>, called: (u64, u64)) -> Record {
+pub(super) fn record(label: Label<'_>, queue: Option<QueueHandle>, called: (u64, u64)) -> Record {
     let known = here(|here| {
         let site = here.site.try_borrow().ok().and_then(|site| site.clone());
-        (here.reason.get(), site, here.fills.get(), thread_number(here), here.call.get())
+        let counted = (here.fills.get(), here.continues.get());
+        (here.reason.get(), site, counted, thread_number(here), here.call.get())
     });
-    let (reason, site, fills, thread, call) = known.unwrap_or_default();
+    let (reason, site, (fills, continues), thread, call) = known.unwrap_or_default();
     Record {
         id: 0,
         kind: if fills && label.kind == Kind::Copy { Kind::Fill } else { label.kind },
@@ -283,6 +303,8 @@ fn record(label: Label<'_>, queue: Option<QueueHandle>, called: (u64, u64)) -> R
         queue,
         name: label.name.cloned(),
         bytes: label.bytes as u64,
+        host: 0,
+        continues,
         usm: None,
         hit: false,
         site,
@@ -304,16 +326,35 @@ fn thread_number(here: &Here) -> u32 {
     here.thread.get()
 }
 
+/// As [`record`], with the line of a call that usmq did not see begin.
+pub(super) fn record_at(
+    site: Option<Site>,
+    label: Label<'_>,
+    queue: Option<QueueHandle>,
+    called: (u64, u64),
+) -> Record {
+    let call = here(|here| here.call.replace(here.call.get().wrapping_add(1)).wrapping_add(1));
+    let mut record = record(label, queue, called);
+    (record.site, record.reason, record.call) = (site, Reason::Explicit, call.unwrap_or(0));
+    record
+}
+
 /// Whether usmq makes the current call into the runtime on this thread.
 pub(crate) fn is_own() -> bool {
     here(|here| here.own.get() != 0).unwrap_or(true)
 }
 
-/// Records a call of another library into the runtime.
-pub(crate) fn foreign_call(name: Arc<str>, bytes: usize, called: (u64, u64)) {
-    if on() {
-        let mut record = record(Label { kind: Kind::Call, name: Some(&name), bytes }, None, called);
-        (record.seen, record.reason) = (called.1, Reason::Explicit);
-        push(record);
+/// Ends [`own_call`].
+#[must_use = "calls are usmq's own while the guard lives"]
+pub(super) struct OwnCall(());
+
+impl Drop for OwnCall {
+    fn drop(&mut self) {
+        here(|here| here.own.set(here.own.get() - 1));
     }
+}
+
+/// Calls of this thread into the runtime are usmq's own while the guard lives.
+pub(super) fn own_call() -> Option<OwnCall> {
+    here(|here| here.own.set(here.own.get() + 1)).map(OwnCall)
 }

@@ -3,7 +3,9 @@
 //! Source: `xpti_trace_framework.h` and `ur_api.h`. The framework reports each call of Unified Runtime before
 //! and after, on the calling thread, with pointers to its arguments.
 
-use super::{log, recorder};
+use super::foreign;
+use super::recorder::{self, Label};
+use super::{Kind, Reason, log};
 use crate::error::{Error, Result, spelled};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -33,41 +35,82 @@ struct Call {
     reserved: *const c_void,
 }
 
-/// The traced properties of a call.
-struct Shown {
-    title: &'static str,
-    /// The argument that is a number of bytes.
-    bytes: Option<usize>,
-    /// The argument that is a kernel.
-    kernel: Option<usize>,
+/// A traced call: the numbers are those of its arguments in `ur_api.h`.
+enum Traced {
+    /// A command; the queue is argument 0.
+    Command(Shape),
+    Wait,
+    /// The argument that is an array of devices, if the call has one.
+    Build(Option<usize>),
+    /// The arguments that are the device, the size and the place of the address.
+    Allocate(&'static str, Option<usize>, usize, usize),
+    /// The argument that is the address.
+    Free(usize),
+    /// The argument that is the place of the new queue.
+    NewQueue(usize),
+    /// The argument that is the place of the new kernel.
+    NewKernel(usize),
 }
 
-fn shown(function: &str) -> Option<Shown> {
-    let of = |title, bytes, kernel| Some(Shown { title, bytes, kernel });
-    match function {
-        "urEnqueueKernelLaunch" | "urEnqueueKernelLaunchWithArgsExp" => of("launch", None, Some(1)),
-        "urEnqueueUSMMemcpy" | "urEnqueueMemBufferRead" | "urEnqueueMemBufferWrite" => {
-            of("copy", Some(4), None)
+/// The arguments of a call that submits a command.
+struct Shape {
+    kind: Kind,
+    title: Option<&'static str>,
+    kernel: Option<usize>,
+    /// Factors of the number of bytes.
+    bytes: &'static [usize],
+    copied: Direction,
+    event: usize,
+}
+
+enum Direction {
+    /// The arguments that are destination and source.
+    ByAddress(usize, usize),
+    /// The argument that is the host's memory.
+    FromHost(usize),
+    ToHost(usize),
+    Unknown,
+}
+
+fn traced(function: &str) -> Option<Traced> {
+    use Direction::{ByAddress, FromHost, ToHost, Unknown};
+    let kernel = |event| Shape {
+        kind: Kind::Kernel,
+        title: None,
+        kernel: Some(1),
+        bytes: &[],
+        copied: Unknown,
+        event,
+    };
+    let moved = |kind, bytes, copied, event| Shape { kind, title: None, kernel: None, bytes, copied, event };
+    let graph = Shape { title: Some("command buffer"), kernel: None, ..kernel(4) };
+    Some(match function {
+        "urEnqueueKernelLaunch" => Traced::Command(kernel(9)),
+        "urEnqueueKernelLaunchWithArgsExp" => Traced::Command(kernel(11)),
+        "urEnqueueCommandBufferExp" => Traced::Command(graph),
+        "urEnqueueUSMMemcpy" => Traced::Command(moved(Kind::Copy, &[4], ByAddress(2, 3), 7)),
+        "urEnqueueUSMMemcpy2D" => Traced::Command(moved(Kind::Copy, &[6, 7], ByAddress(2, 4), 10)),
+        "urEnqueueMemBufferRead" => Traced::Command(moved(Kind::Copy, &[4], ToHost(5), 8)),
+        "urEnqueueMemBufferWrite" => Traced::Command(moved(Kind::Copy, &[4], FromHost(5), 8)),
+        "urEnqueueMemBufferCopy" => Traced::Command(moved(Kind::Copy, &[5], Unknown, 8)),
+        "urEnqueueUSMFill" => Traced::Command(moved(Kind::Fill, &[4], Unknown, 7)),
+        "urEnqueueUSMFill2D" => Traced::Command(moved(Kind::Fill, &[5, 6], Unknown, 9)),
+        "urEnqueueEventsWait" | "urEnqueueEventsWaitWithBarrier" => {
+            Traced::Command(moved(Kind::Barrier, &[], Unknown, 3))
         }
-        "urEnqueueMemBufferCopy" => of("copy", Some(5), None),
-        "urEnqueueUSMFill" => of("fill", Some(4), None),
-        "urEnqueueEventsWait" | "urEnqueueEventsWaitWithBarrier" | "urEnqueueEventsWaitWithBarrierExt" => {
-            of("barrier", None, None)
-        }
-        "urUSMDeviceAlloc" => of("allocate device USM", Some(4), None),
-        "urUSMSharedAlloc" => of("allocate shared USM", Some(4), None),
-        "urUSMHostAlloc" => of("allocate host USM", Some(3), None),
-        "urUSMFree" => of("free USM", None, None),
-        "urEventWait" => of("wait for events", None, None),
-        "urQueueFinish" => of("wait for a queue", None, None),
-        "urProgramBuild"
-        | "urProgramBuildExp"
-        | "urProgramCompile"
-        | "urProgramCompileExp"
-        | "urProgramLink"
-        | "urProgramLinkExp" => of("build", None, None),
-        _ => None,
-    }
+        "urEnqueueEventsWaitWithBarrierExt" => Traced::Command(moved(Kind::Barrier, &[], Unknown, 4)),
+        "urUSMDeviceAlloc" => Traced::Allocate("device", Some(1), 4, 5),
+        "urUSMSharedAlloc" => Traced::Allocate("shared", Some(1), 4, 5),
+        "urUSMHostAlloc" => Traced::Allocate("host", None, 3, 4),
+        "urUSMFree" => Traced::Free(1),
+        "urEventWait" | "urQueueFinish" => Traced::Wait,
+        "urProgramBuild" | "urProgramCompile" | "urProgramLink" => Traced::Build(None),
+        "urProgramBuildExp" | "urProgramCompileExp" | "urProgramLinkExp" => Traced::Build(Some(2)),
+        "urQueueCreate" => Traced::NewQueue(3),
+        "urQueueCreateWithNativeHandle" => Traced::NewQueue(4),
+        "urKernelCreate" => Traced::NewKernel(2),
+        _ => return None,
+    })
 }
 
 /// Kernel names by handle.
@@ -139,55 +182,132 @@ extern "C" fn called(moment: u16, _: *const c_void, _: *const c_void, _: u64, ca
         }
         begun.pop()
     });
-    let Ok(Some(begun)) = begun else { return };
     if call.name.is_null() {
         return;
     }
     // SAFETY: a C string of the runtime.
     let Ok(function) = (unsafe { CStr::from_ptr(call.name) }).to_str() else { return };
-    if function == "urKernelCreate" {
-        remember_kernel(call);
-    }
-    if !log::on() || recorder::is_own() {
+    // SAFETY: a call that is active.
+    let arguments = unsafe { Arguments::new(call) };
+    if moment == BEGIN {
+        if function == "urQueueRelease" {
+            arguments.value(0).into_iter().for_each(foreign::forget_queue);
+        }
         return;
     }
-    let Some(shown) = shown(function) else { return };
-    // SAFETY: the argument of this number is a size, by `ur_api.h`.
-    let bytes = shown.bytes.and_then(|number| unsafe { argument::<usize>(call, number) });
-    // SAFETY: the argument of this number is a handle, by `ur_api.h`.
-    let kernel = shown.kernel.and_then(|number| unsafe { argument::<usize>(call, number) });
-    let kernel = kernel.and_then(|kernel| KERNELS.lock().as_ref()?.get(&kernel).cloned());
-    let name = kernel.unwrap_or_else(|| shown.title.into());
-    recorder::foreign_call(name, bytes.unwrap_or(0), (begun, now));
+    let Ok(Some(begun)) = begun else { return };
+    let Some(traced) = traced(function) else { return };
+    if !call.succeeded() {
+        return;
+    }
+    match traced {
+        Traced::NewQueue(place) => arguments.pointee(place).into_iter().for_each(foreign::forget_queue),
+        Traced::NewKernel(place) => remember_kernel(&arguments, place),
+        _ if !log::on() || recorder::is_own() => {}
+        Traced::Command(shape) => command(&arguments, &shape, (begun, now)),
+        Traced::Wait => foreign::waited((begun, now)),
+        Traced::Build(devices) => {
+            foreign::built(devices.and_then(|number| arguments.pointee(number)), (begun, now));
+        }
+        Traced::Allocate(usm, device, bytes, place) => {
+            let device = device.and_then(|number| arguments.value(number));
+            if let (Some(bytes), Some(address)) = (arguments.value(bytes), arguments.pointee(place)) {
+                foreign::allocated(address, (device, usm), bytes, (begun, now));
+            }
+        }
+        Traced::Free(address) => {
+            arguments.value(address).into_iter().for_each(|address| foreign::freed(address, (begun, now)));
+        }
+    }
 }
 
-/// # Safety
-/// The call has an argument of this number, of type `T`.
-unsafe fn argument<T: Copy>(call: &Call, number: usize) -> Option<T> {
-    if call.arguments.is_null() {
-        return None;
+impl Call {
+    /// `UR_RESULT_SUCCESS`.
+    fn succeeded(&self) -> bool {
+        // SAFETY: the framework passes the address of an `ur_result_t`, or null.
+        unsafe { self.result.cast::<c_int>().as_ref() }.is_none_or(|result| *result == 0)
     }
-    // SAFETY: the caller's promise; each entry points to an argument.
-    let entry = unsafe { call.arguments.add(number) };
-    // SAFETY: as above.
-    let place = unsafe { *entry }.cast::<T>();
-    // SAFETY: as above.
-    if place.is_null() { None } else { Some(unsafe { *place }) }
+}
+
+/// The arguments of an active call. The numbers below are those of its function in `ur_api.h`.
+struct Arguments<'a>(&'a Call);
+
+impl<'a> Arguments<'a> {
+    /// # Safety
+    /// The call is active; the framework has filled it in.
+    unsafe fn new(call: &'a Call) -> Self {
+        Self(call)
+    }
+
+    /// The place of an argument; null without one.
+    fn place(&self, number: usize) -> *const c_void {
+        if self.0.arguments.is_null() {
+            return std::ptr::null();
+        }
+        // SAFETY: the function has this argument; each entry points to one.
+        let entry = unsafe { self.0.arguments.add(number) };
+        // SAFETY: as above.
+        unsafe { *entry }
+    }
+
+    /// A handle, an address or a size.
+    fn value(&self, number: usize) -> Option<usize> {
+        // SAFETY: the framework passes the addresses of arguments of this size, or null.
+        unsafe { self.place(number).cast::<usize>().as_ref() }.copied()
+    }
+
+    /// The first value in the array that an argument points to; None for a null pointer.
+    fn pointee(&self, number: usize) -> Option<usize> {
+        let place = std::ptr::with_exposed_provenance::<usize>(self.value(number)?);
+        // SAFETY: this argument is an array of handles or addresses, or null.
+        unsafe { place.as_ref() }.copied()
+    }
+
+    /// The array of handles whose `uint32_t` length is the argument before it.
+    fn array(&self, number: usize) -> &[usize] {
+        // SAFETY: as for values, for an argument of this type.
+        let length = unsafe { self.place(number - 1).cast::<u32>().as_ref() }.copied().unwrap_or(0);
+        let place = std::ptr::with_exposed_provenance::<usize>(self.value(number).unwrap_or(0));
+        if place.is_null() {
+            return &[];
+        }
+        // SAFETY: this argument is an array of that length, which lives as long as the call is active.
+        unsafe { std::slice::from_raw_parts(place, length as usize) }
+    }
+
+    fn text(&self, number: usize) -> Option<&CStr> {
+        let text = std::ptr::with_exposed_provenance::<c_char>(self.value(number)?);
+        // SAFETY: this argument is a C string, or null.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+    }
+}
+
+fn command(arguments: &Arguments<'_>, shape: &Shape, called: (u64, u64)) {
+    // SAFETY: the first argument is the queue, which is alive during the call.
+    let queue = arguments.value(0).and_then(|queue| unsafe { foreign::queue(queue) });
+    let Some(queue) = queue else { return };
+    let value = |number: usize| arguments.value(number).unwrap_or(0);
+    let bytes = shape.bytes.iter().map(|number| value(*number)).reduce(|all, next| all.saturating_mul(next));
+    let kernel = shape.kernel.and_then(|number| KERNELS.lock().as_ref()?.get(&value(number)).cloned());
+    let name = kernel.or_else(|| shape.title.map(Arc::from));
+    let (reason, host) = match shape.copied {
+        Direction::FromHost(host) => (Reason::HostWrite, value(host)),
+        Direction::ToHost(host) => (Reason::HostRead, value(host)),
+        Direction::ByAddress(to, from) => foreign::direction(&queue, value(to), value(from)),
+        Direction::Unknown => (Reason::Explicit, 0),
+    };
+    let label = Label { kind: shape.kind, name: name.as_ref(), bytes: bytes.unwrap_or(0) };
+    // The list of events to wait for is the argument before the new event.
+    let events = (arguments.pointee(shape.event).unwrap_or(0), arguments.array(shape.event - 1));
+    // SAFETY: the place of the event has the new one, which the caller has not got yet, or is null.
+    unsafe { foreign::submitted(queue, label, (reason, host), called, events) };
 }
 
 /// Records the name of a kernel after `urKernelCreate(program, name, &kernel)`.
-fn remember_kernel(call: &Call) {
-    // SAFETY: the second argument is a C string, by `ur_api.h`.
-    let name = unsafe { argument::<*const c_char>(call, 1) };
-    // SAFETY: the third argument points to the new handle.
-    let place = unsafe { argument::<*const usize>(call, 2) };
-    let (Some(name), Some(place)) = (name, place) else { return };
-    if name.is_null() || place.is_null() {
-        return;
+fn remember_kernel(arguments: &Arguments<'_>, place: usize) {
+    if let (Some(name), Some(handle)) = (arguments.text(1), arguments.pointee(place)) {
+        KERNELS.lock().get_or_insert_with(HashMap::new).insert(handle, readable(name).into());
     }
-    // SAFETY: as above, and the call has returned.
-    let (name, handle) = (unsafe { CStr::from_ptr(name) }, unsafe { *place });
-    KERNELS.lock().get_or_insert_with(HashMap::new).insert(handle, readable(name).into());
 }
 
 /// The readable name of a C++ kernel, without its template arguments.

@@ -316,3 +316,15 @@ def test_special_characters_in_names_are_escaped_in_picture_and_page() -> None:
     assert "&lt;a &amp; &quot;b&quot;&gt;" in html
     assert '<a & "b">' not in html
     ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
+
+
+def test_a_copy_or_fill_that_is_submitted_in_pieces_counts_once() -> None:
+    with usmq.profile() as p:
+        x = usmq.zeros(300_001, "u1")
+        usmq.full(300_001, 7, "i2")
+        x.copy()
+        x.to_numpy()
+    found = [(event.kind, event.bytes) for event in p.events if event.kind in ("copy", "fill")]
+    assert found == [("fill", 300_001), ("fill", 600_002), ("copy", 300_001), ("copy", 300_001)]
+    work = [event for event in p.events if event.kind in ("copy", "fill")]
+    assert all(event.end > event.start for event in work)

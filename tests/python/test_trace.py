@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -81,7 +82,81 @@ def test_files_have_default_names(
     }
 
 
-def test_the_trace_shows_calls_of_dpnp_but_not_of_usmq(
+LOOP = """
+import dpnp, numpy as np
+host = np.ones((200, 300), "i4")
+for _ in range(5):
+    m = dpnp.asarray(host)
+    total = int(dpnp.sum(m * m))
+other = dpnp.asarray(np.ones(7, "f4"))
+print(total)
+"""
+
+
+def test_a_script_without_usmq_is_profiled_by_device_and_line(
+    run_python: Run, script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("dpnp")
+    path, out = script(LOOP), tmp_path / "run.json"
+    done = trace(run_python, "-o", out, "-o", tmp_path / "run.svg", path)
+    assert done.stdout == "60000\n"
+    (device,) = done.stderr.split("Devices\n")[1].split("\n\n")[0].splitlines()[1:]
+    assert re.match(r"  (opencl|level_zero|cuda|hip):", device), device
+    found = events(out)
+    kernels = [entry for entry in found if entry["cat"] == "kernel"]
+    multiplied = [entry for entry in kernels if "multiply" in entry["name"]]
+    assert [entry["args"]["source"] for entry in multiplied] == [f"{path}:6"] * 5
+    assert all(entry["dur"] > 0 and entry["args"]["queue"] for entry in kernels)
+    copies = [entry["args"] for entry in found if entry["cat"] == "copy"]
+    written = [(args["bytes"], args["source"]) for args in copies if args["reason"] == "host write"]
+    assert written == [(240_000, f"{path}:5")] * 5 + [(28, f"{path}:7")]
+    read = [(args["bytes"], args["source"]) for args in copies if args["reason"] == "host read"]
+    assert read == [(8, f"{path}:6")] * 5
+    assert f"5 copies from the same host memory moved 1.1 MiB ({path}:5)" in done.stderr
+    assert f"warning: 5 copies for host read moved 40 B ({path}:6)" in done.stderr
+    built = [entry for entry in found if entry["cat"] == "build"]
+    assert built
+    assert {entry["args"]["source"] for entry in built} <= {f"{path}:{line}" for line in (5, 6, 7)}
+    assert re.search(r"the host waited for [1-9].* and built kernels for [1-9]", done.stderr)
+    # A row for the device and one for the host; none for threads of the runtime.
+    picture = (tmp_path / "run.svg").read_text(encoding="utf-8")
+    assert "other libraries" not in picture
+    assert "array memory" in picture
+
+
+def test_commands_of_a_queue_with_profiling_have_times_of_the_device(
+    run_python: Run, script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("dpnp")
+    path = script(
+        "import dpctl, dpnp\n"
+        "q = dpctl.SyclQueue(property='enable_profiling')\n"
+        "x = dpnp.ones(100_000, dtype='i4', sycl_queue=q)\n"
+        "print(int((x + x).asnumpy().sum()))\n"
+    )
+    out = tmp_path / "run.json"
+    assert trace(run_python, "-o", out, path).stdout == "200000\n"
+    kernels = [entry for entry in events(out) if entry["cat"] == "kernel"]
+    assert {entry["args"]["clock"] for entry in kernels} == {"device"}
+    assert all(entry["ts"] >= entry["args"]["submitted"] for entry in kernels)
+
+
+def test_a_device_that_both_libraries_use_is_one_device(
+    run_python: Run, script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("dpnp")
+    path = script(
+        "import dpctl, dpnp, usmq\n"
+        "x = usmq.full(1000, 2, 'i4', queue=usmq.Queue(dpctl.SyclQueue()))\n"
+        "y = dpnp.ones(1000, dtype='i4')\n"
+        "print(int(dpnp.sum(y)), x[0])\n"
+    )
+    done = trace(run_python, "-o", tmp_path / "run.json", path)
+    assert done.stdout == "1000 2\n"
+    assert len(done.stderr.split("Devices\n")[1].split("\n\n")[0].splitlines()) == 2
+
+
+def test_the_trace_shows_work_of_dpnp_beside_that_of_usmq(
     run_python: Run, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
     pytest.importorskip("dpnp")
@@ -92,19 +167,16 @@ def test_the_trace_shows_calls_of_dpnp_but_not_of_usmq(
     out = tmp_path / "run.json"
     done = trace(run_python, "-o", out, path)
     assert done.stdout == "50000\n"
-    calls = [entry for entry in events(out) if entry["cat"] == "call"]
-    names = {entry["name"] for entry in calls}
-    assert any("sort" in name.lower() for name in names), names
-    assert any("sum" in name.lower() or "reduc" in name.lower() for name in names), names
-    assert any(name.startswith("allocate") for name in names), names
-    # Ours is done before dpnp is imported, and is shown as commands, not as calls; but the runtime
-    # has threads of its own, which wait for them.
-    calls = [call for call in calls if not call["name"].startswith("wait")]
-    ours = [entry for entry in events(out) if entry["cat"] in ("copy", "fill")]
-    assert ours
-    assert min(call["ts"] for call in calls) > max(entry["ts"] for entry in ours)
+    found = events(out)
+    names = [entry["name"].lower() for entry in found if entry["cat"] == "kernel"]
+    assert any("sort" in name for name in names), names
+    assert any("sum" in name or "reduc" in name for name in names), names
+    # Commands of usmq are not reported a second time by the runtime.
+    ours = [(entry["cat"], entry["args"].get("source")) for entry in found]
+    assert ours[:3] == [("fill", f"{path}:2"), ("copy", f"{path}:3"), ("wait", f"{path}:3")]
     # sum() of int32 gives int64, read by the host.
-    assert any(call["args"].get("bytes") == 8 for call in calls if call["name"] == "copy")
+    copies = [entry["args"] for entry in found if entry["cat"] == "copy"]
+    assert [args["reason"] for args in copies if args["bytes"] == 8] == ["host read"]
 
 
 @pytest.mark.parametrize(
