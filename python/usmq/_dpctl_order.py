@@ -15,20 +15,37 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# dpctl's managers of all queues, once imported: an import statement costs half of a call.
-_managers: list[Any] = []
+# dpctl's class of queues and its managers of all queues, once imported: an import statement costs
+# half of a call. Both are None if this version of dpctl has no such managers, as the doctor reports.
+_found: list[Any] = []
 
 
 def follow(queue: Any, number: int) -> None:
-    """Let operations of dpnp on this dpctl queue, which usmq knows by its number, follow usmq."""
-    if not _managers:
-        from dpctl.utils import SequentialOrderManager
+    """Let operations of dpnp on this dpctl queue, which usmq knows by its number, follow usmq.
 
-        _managers.append(SequentialOrderManager)
-    known = _managers[0]._map.get()
+    The queue may be an object of another library, which has no such operations.
+    """
+    if not _found:
+        _found[:] = _find()
+    queues, managers = _found
+    if managers is None or not isinstance(queue, queues):
+        return
+    known = managers._map.get()
     if not getattr(known.get(queue), "follows_usmq", False):
-        theirs = _managers[0][queue]
+        theirs = managers[queue]
         known[queue] = _follower(type(theirs))(theirs, number)
+
+
+def _find() -> tuple[Any, Any]:
+    try:
+        from dpctl import SyclQueue
+        from dpctl.utils import SequentialOrderManager as managers
+
+        manager = managers._map.get().default_factory()
+        _follower(type(manager))(manager, 0).wait()
+    except (AttributeError, ImportError, TypeError):
+        return None, None
+    return SyclQueue, managers
 
 
 # The class of order managers that wait for usmq, by that of dpctl.
@@ -67,14 +84,8 @@ def _derived(base: Any) -> Any:
 def lacks() -> list[str]:
     """Return what this version of dpctl does not have, or has in another form."""
     from dpctl.memory import MemoryUSMDevice
-    from dpctl.utils import SequentialOrderManager as managers
 
-    missing = []
-    try:
-        manager = managers._map.get().default_factory()
-        _follower(type(manager))(manager, 0).wait()
-    except (AttributeError, TypeError):
-        missing.append("order managers of queues")
+    missing = ["order managers of queues"] if _find()[1] is None else []
     if not _knows_owners_of(MemoryUSMDevice):
         missing.append("shared pointers in memory objects")
     return missing

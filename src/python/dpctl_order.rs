@@ -20,18 +20,7 @@ pub(super) fn follow(queue: &Queue, theirs: &Bound<'_, PyAny>) -> PyResult<()> {
     }
     let follow = FOLLOW
         .get_or_try_init(py, || PyResult::Ok(py.import("usmq._dpctl_order")?.getattr("follow")?.unbind()))?;
-    match follow.bind(py).call1((theirs, queue.id())) {
-        // The object is not a queue of dpctl, or this version of dpctl has no such managers, which the doctor reports.
-        Err(error) if is_unknown(py, &error) => Ok(()),
-        other => other.map(drop),
-    }
-}
-
-fn is_unknown(py: Python<'_>, error: &PyErr) -> bool {
-    use pyo3::exceptions::{PyAttributeError, PyImportError, PyTypeError};
-    error.is_instance_of::<PyAttributeError>(py)
-        || error.is_instance_of::<PyImportError>(py)
-        || error.is_instance_of::<PyTypeError>(py)
+    follow.bind(py).call1((theirs, queue.id())).map(drop)
 }
 
 pub(super) fn is_loaded(py: Python<'_>, module: &str) -> PyResult<bool> {

@@ -140,12 +140,10 @@ def make() -> None:
                 )
             shutil.copy("/etc/resolv.conf", unfinished / "etc" / "resolv.conf")
             (unfinished / "etc" / "apt" / "apt.conf.d" / "50machine").write_text(settings())
-            shutil.copytree(
-                "/etc/ssl/certs",
-                unfinished / "etc" / "ssl" / "certs",
-                symlinks=True,
-                dirs_exist_ok=True,
-            )
+            # This machine's certificates, in place of those that debootstrap set up as links.
+            certificates = unfinished / "etc" / "ssl" / "certs"
+            shutil.rmtree(certificates, ignore_errors=True)
+            shutil.copytree("/etc/ssl/certs", certificates, ignore_dangling_symlinks=True)
             install(unfinished)
             unfinished.rename(root)
             print(f"    made in {time.monotonic() - started:.0f} s", flush=True)
