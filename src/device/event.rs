@@ -266,7 +266,7 @@ impl Event {
     }
 
     /// Writes the output of the command and of those before it, once they are complete.
-    pub(super) fn write_output(&self) {
+    pub(crate) fn write_output(&self) {
         self.queue.write_output(self.command.prints);
     }
 

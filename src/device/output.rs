@@ -4,10 +4,18 @@ use crate::runtime::write_stdout;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Whether a kernel has printed, on any queue: processes without one pay for one load.
+static ANYWHERE: AtomicBool = AtomicBool::new(false);
+
+/// Whether a command of the process has printed.
+pub(super) fn is_expected_anywhere() -> bool {
+    ANYWHERE.load(Ordering::Acquire)
+}
+
 /// The commands of a queue whose output is not yet written.
 #[derive(Default)]
 pub(super) struct Output {
-    /// Whether there was any: a queue whose kernels do not print pays for one load.
+    /// Whether there was any.
     any: AtomicBool,
     /// The numbers of the first and the last of them; 0 for a command that no number of the queue tells to be complete: of an
     /// out-of-order queue, or of a replay that ends on another queue.
@@ -25,6 +33,7 @@ impl Output {
         let (first, last) = commands.unwrap_or((number, number));
         *commands = Some((first.min(number), last.max(number)));
         self.any.store(true, Ordering::Release);
+        ANYWHERE.store(true, Ordering::Release);
     }
 
     /// Whether output is due, when all commands up to this one are complete. It then counts as written.
@@ -41,10 +50,12 @@ impl Output {
         true
     }
 
-    /// Writes the output of commands up to this one, which are complete. Blocks while the reader of stdout does not read
-    /// only if `may_block`. Call it without a lock.
+    /// Writes the output of commands up to this one, which are complete, and that of other queues, which the work of this
+    /// one may follow. Blocks while the reader of stdout does not read only if `may_block` and there is output of this
+    /// queue. Call it without a lock.
     pub(super) fn write(&self, completed: u64, may_block: bool) {
-        if self.take(completed) && !write_stdout(may_block) {
+        let is_due = self.take(completed);
+        if !write_stdout(is_due && may_block) && is_due {
             self.add(completed);
         }
     }

@@ -4,7 +4,7 @@ use super::brief::Launch;
 use super::in_flight::Submission;
 use super::recording::{self, Work};
 use super::work_group::OpenLaunch;
-use super::{Event, Program, Queue, cross_context};
+use super::{Event, Program, Queue, cross_context, output};
 use crate::error::{During, Error, Result};
 use crate::ffi;
 use crate::runtime::interrupt::{self, uninterruptible};
@@ -272,7 +272,7 @@ impl Queue {
 
     /// Writes the output of complete commands, after a wait; see `Output::write`.
     pub(crate) fn write_output(&self, may_block: bool) {
-        if self.output().is_expected() {
+        if output::is_expected_anywhere() {
             self.output().write(self.completed(), may_block);
         }
     }

@@ -11,7 +11,8 @@ use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use pyo3::types::{PyAnyMethods, PyTuple};
 use std::cell::Cell;
-use std::mem::ManuallyDrop;
+use std::hint::black_box;
+use std::mem::{ManuallyDrop, transmute};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -147,15 +148,36 @@ pub(super) fn in_destructor<'py>() -> Option<Python<'py>> {
     IN_DESTRUCTOR.try_with(Cell::get).unwrap_or(false).then(|| unsafe { Python::assume_attached() })
 }
 
-// As pyo3 declares them, but for calls that may be unwound.
-unsafe extern "C-unwind" {
-    fn PyObject_Call(
-        callable: *mut ffi::PyObject,
-        arguments: *mut ffi::PyObject,
-        keywords: *mut ffi::PyObject,
-    ) -> *mut ffi::PyObject;
-    fn PyErr_WriteUnraisable(object: *mut ffi::PyObject);
-    fn Py_DecRef(object: *mut ffi::PyObject);
+type Object = *mut ffi::PyObject;
+type Call = unsafe extern "C-unwind" fn(Object, Object, Object) -> Object;
+type WithObject = unsafe extern "C-unwind" fn(Object);
+
+/// Functions of Python that may be unwound. pyo3 declares them as functions that are not, and the compiler then keeps no
+/// way to unwind the caller, also if they are declared once more: so they are called by addresses that it does not know.
+struct MayUnwind {
+    call: Call,
+    write_unraisable: WithObject,
+    release: WithObject,
+}
+
+impl MayUnwind {
+    fn new() -> Self {
+        let call: unsafe extern "C" fn(Object, Object, Object) -> Object = ffi::PyObject_Call;
+        let [write, release]: [unsafe extern "C" fn(Object); 2] =
+            [ffi::PyErr_WriteUnraisable, ffi::Py_DecRef];
+        Self {
+            // SAFETY: the ABIs differ in whether calls may be unwound only, and these functions are C's.
+            call: unsafe {
+                transmute::<unsafe extern "C" fn(Object, Object, Object) -> Object, Call>(black_box(call))
+            },
+            // SAFETY: as above.
+            write_unraisable: unsafe {
+                transmute::<unsafe extern "C" fn(Object), WithObject>(black_box(write))
+            },
+            // SAFETY: as above.
+            release: unsafe { transmute::<unsafe extern "C" fn(Object), WithObject>(black_box(release)) },
+        }
+    }
 }
 
 /// Code of Python on a thread of usmq. Python before 3.14 ends a thread that takes the GIL after the interpreter has begun
@@ -182,23 +204,23 @@ impl Drop for PythonCode {
 
 /// Calls a function of the user on a thread of usmq; passes an exception to `sys.unraisablehook`.
 pub(super) fn call_on_own_thread(function: &Bound<'_, PyAny>, arguments: &Bound<'_, PyTuple>) {
-    let (function, arguments) = (function.as_ptr(), arguments.as_ptr());
+    let (function, arguments, python) = (function.as_ptr(), arguments.as_ptr(), MayUnwind::new());
     // SAFETY: live objects, with the GIL held; no keywords.
-    let returned = PythonCode::run(|| unsafe { PyObject_Call(function, arguments, std::ptr::null_mut()) });
+    let returned = PythonCode::run(|| unsafe { (python.call)(function, arguments, std::ptr::null_mut()) });
     if returned.is_null() {
         // SAFETY: as above, with the exception of the call pending.
-        PythonCode::run(|| unsafe { PyErr_WriteUnraisable(function) });
+        PythonCode::run(|| unsafe { (python.write_unraisable)(function) });
     } else {
         // SAFETY: the new reference that the call returned.
-        PythonCode::run(|| unsafe { Py_DecRef(returned) });
+        PythonCode::run(|| unsafe { (python.release)(returned) });
     }
 }
 
 /// Drops a reference on a thread of usmq, which may run code of the object.
 pub(super) fn drop_on_own_thread<T>(_: Python<'_>, object: Py<T>) {
-    let object = object.into_ptr();
+    let (object, python) = (object.into_ptr(), MayUnwind::new());
     // SAFETY: an owned reference, with the GIL held.
-    PythonCode::run(|| unsafe { Py_DecRef(object) });
+    PythonCode::run(|| unsafe { (python.release)(object) });
 }
 
 /// Runs `f` with the pending exception of this thread, if any, saved and restored. For destructors only:

@@ -377,13 +377,17 @@ impl Event {
             return Err(argument::wrong_type(function, "function", "a callable of one argument, the event"));
         }
         let py = slf.py();
-        if slf.get().0.done()? {
+        let event = &slf.get().0;
+        if event.done()? {
+            if event.expects_output() {
+                detach(py, || event.write_output());
+            }
             let outside = py.import("contextvars")?.getattr("Context")?.call0()?;
             call_back(&outside.getattr("run")?, (function, slf), function);
             return Ok(());
         }
-        let (command, called) = (slf.get().0.clone(), later(function, slf)?);
-        detach(py, || command.on_complete(called));
+        let called = later(function, slf)?;
+        detach(py, || event.on_complete(called));
         Ok(())
     }
 

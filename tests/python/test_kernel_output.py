@@ -25,11 +25,19 @@ say = lambda text: print(text, flush=True)
 """
 
 
+# Without this variable, with which Python sets up C's stdout without a buffer, too.
+BUFFERED = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
 def run(program: str, timeout: float = 100) -> list[str]:
     """Return the lines that the program has written to a pipe."""
     program = START + textwrap.dedent(program)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=timeout
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=BUFFERED,
     )
     if done.returncode == 77:
         pytest.skip("the default device is no CPU, whose driver prints by itself")
@@ -52,6 +60,12 @@ WAITS = {
     "await": "async def main(): await k(1, NUM, x)\nasyncio.run(main())",
     "callback": "e = threading.Event()\n"
     "k(1, NUM, x).add_done_callback(lambda _: (say('called'), e.set()))\ne.wait()",
+    "callback after the end": "e = k(1, NUM, x)\nwhile not e.done(): pass\n"
+    "e.add_done_callback(lambda _: say('called'))",
+    "other queue after the end": "e = k(1, NUM, x)\nwhile not e.done(): pass\n"
+    "q = usmq.Queue('cpu', profiling=True)\ny = usmq.zeros(1, 'i4', queue=q)\ny.copy_from(x)\nq.wait()",
+    "await after the end": "async def main():\n  e = k(1, NUM, x)\n  while not e.done(): pass\n"
+    "  await e\nasyncio.run(main())",
     "replay": "with usmq.capture() as g: k(1, NUM, x)\ng.replay().wait()",
     "first queue of a replay": "q = usmq.Queue('cpu', profiling=True)\n"
     "y = usmq.zeros(1, 'i4', queue=q)\n"
@@ -111,6 +125,7 @@ def test_a_full_pipe_does_not_block_other_waits() -> None:
         [sys.executable, "-c", program],
         stdout=(pipe := os.pipe())[1],
         stderr=subprocess.PIPE,
+        env=BUFFERED,
         text=True,
     )
     try:
