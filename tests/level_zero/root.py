@@ -17,7 +17,15 @@ from pathlib import Path
 
 SUITE = "sid"
 # Intel's driver and compiler, the compiler of OpenCL C, and the loader.
-INTEL = ("libze-intel-gpu1", "libigc2", "libigdgmm12", "intel-ocloc", "libze1", "libze-dev")
+INTEL = (
+    "libze-intel-gpu1",
+    "libigc2",
+    "libigdfcl2",
+    "libigdgmm12",
+    "intel-ocloc",
+    "libze1",
+    "libze-dev",
+)
 # The compiler of tests that build C and C++, with the headers that kernels include; python3 brings
 # libraries that Python modules load.
 OTHERS = ("python3", "g++")
