@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 # dpctl's class of queues and its managers of all queues, once imported: an import statement costs
-# half of a call. Both are None if this version of dpctl has no such managers, as the doctor reports.
+# half of a call. Both are None if this version of dpctl has no such managers, as the doctor says.
 _found: list[Any] = []
 
 

@@ -73,7 +73,8 @@ impl Profile {
     /// The ranges of host memory that lines of the program have copied often.
     fn repeated(&self) -> BTreeSet<Origin<'_>> {
         let mut counts: BTreeMap<Origin<'_>, usize> = BTreeMap::new();
-        let written = |event: &&Event| event.reason == Reason::HostWrite && event.host != 0;
+        let written =
+            |event: &&Event| event.reason == Reason::HostWrite && event.host != 0 && event.bytes >= LASTING;
         for event in self.of_kind(Kind::Copy).filter(written) {
             *counts.entry(origin(event)).or_default() += 1;
         }
@@ -87,6 +88,9 @@ type Origin<'a> = (Option<&'a str>, usize, u64);
 fn origin(event: &Event) -> Origin<'_> {
     (event.source.as_deref(), event.host, event.bytes)
 }
+
+/// Smaller ranges of host memory may be temporary ones, each at the address of the one before.
+const LASTING: u64 = 1 << 10;
 
 const COPY_ONCE: &str = "if the data did not change, copy it once and keep the array";
 

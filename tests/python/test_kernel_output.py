@@ -63,7 +63,8 @@ WAITS = {
     "callback after the end": "e = k(1, NUM, x)\nwhile not e.done(): pass\n"
     "e.add_done_callback(lambda _: say('called'))",
     "other queue after the end": "e = k(1, NUM, x)\nwhile not e.done(): pass\n"
-    "q = usmq.Queue('cpu', profiling=True)\ny = usmq.zeros(1, 'i4', queue=q)\ny.copy_from(x)\nq.wait()",
+    "q = usmq.Queue('cpu', profiling=True)\ny = usmq.zeros(1, 'i4', queue=q)\n"
+    "y.copy_from(x)\nq.wait()",
     "await after the end": "async def main():\n  e = k(1, NUM, x)\n  while not e.done(): pass\n"
     "  await e\nasyncio.run(main())",
     "replay": "with usmq.capture() as g: k(1, NUM, x)\ng.replay().wait()",
