@@ -252,7 +252,7 @@ def test_batch_jobs_choose_by_local_rank_and_report_a_shared_device(
 
 def test_a_batch_job_without_a_device_ends_with_an_error() -> None:
     with LocalCluster(n_workers=0, **QUIET) as cluster:
-        environment = {"ONEAPI_DEVICE_SELECTOR": "level_zero:gpu"}
+        environment = {"ONEAPI_DEVICE_SELECTOR": "hip:gpu"}
         with dask_worker(cluster.scheduler_address, "a", **environment) as process:
             error = process.communicate(timeout=45)[1]  # It ends by itself.
     assert "no device for worker a: no SYCL device is visible to this worker" in error

@@ -301,8 +301,8 @@ def test_a_failed_command_raises_where_it_is_awaited():
     program = f"""
 import asyncio, threading
 import usmq
-spin = usmq.Kernel.from_opencl({SPIN!r}, "spin", queue="gpu:0")
-x = usmq.empty(1, "u4", queue="gpu:0")
+spin = usmq.Kernel.from_opencl({SPIN!r}, "spin", queue="opencl:gpu:0")
+x = usmq.empty(1, "u4", queue="opencl:gpu:0")
 called = threading.Event()
 
 async def main():

@@ -32,6 +32,11 @@ def opencl(floats: int) -> usmq.Kernel:
 MAKERS = [sycl, opencl]
 
 
+def is_refused_by_compiler() -> bool:
+    """Return whether the compiler refuses such a source, with an empty log, as Intel's for GPUs."""
+    return usmq.current_queue().device.backend == "level_zero"
+
+
 @pytest.mark.parametrize("make", MAKERS)
 def test_local_memory_up_to_the_limit_is_usable(make: Callable[[int], usmq.Kernel]) -> None:
     kernel, x = make(limit() // 4), usmq.zeros(64, "f4")
@@ -45,6 +50,10 @@ def test_more_local_memory_in_a_source_names_both_numbers(
     make: Callable[[int], usmq.Kernel], more: int
 ) -> None:
     floats = limit() // 4 + more
+    if is_refused_by_compiler():
+        with pytest.raises(usmq.KernelBuildError):
+            make(floats)
+        return
     kernel, x = make(floats), usmq.zeros(64, "f4")
     for options in ({}, {"local_size": 8}):
         with pytest.raises(usmq.LaunchError) as refused:
@@ -66,13 +75,17 @@ def test_local_memory_of_the_source_and_of_arguments_add_up() -> None:
     kernel, x = usmq.Kernel.from_sycl(HEAD + text, "k"), usmq.zeros(8, "f4")
     kernel(8, x, usmq.local(limit() // 2), local_size=8).wait()
     assert x.tolist() == [1] * 8
-    with pytest.raises(
-        usmq.LaunchError, match=rf"{limit() // 2} bytes .* in its source and {limit()} in arguments"
-    ):
+    text = rf"{limit() // 2} bytes .* in its source and {limit()} in arguments"
+    if is_refused_by_compiler():
+        # The driver does not tell how much the source takes.
+        text = f"argument 1: {limit()} bytes of local memory: the driver has too few resources"
+    with pytest.raises(usmq.LaunchError, match=text):
         kernel(8, x, usmq.local(limit()), local_size=8)
 
 
 def test_a_kernel_from_the_cache_knows_its_local_memory() -> None:
+    if is_refused_by_compiler():
+        pytest.skip("the compiler refuses the source, so there is no kernel in the cache")
     for _ in range(2):
         with pytest.raises(usmq.LaunchError, match="in its source"):
             sycl(limit())(64, usmq.zeros(64, "f4"))

@@ -126,6 +126,8 @@ def test_structures_in_structures_and_arrays_are_passed_by_value() -> None:
 
 
 def test_a_structure_of_another_size_is_refused() -> None:
+    if usmq.current_queue().device.backend == "level_zero":
+        pytest.skip("Intel's GPU driver does not compare the sizes (docs/howto/kernels.md)")
     y = usmq.zeros(2, "f4")
     wrong = np.array((3, 2.5), [("a", "i4"), ("b", "f8")])
     with pytest.raises(

@@ -74,7 +74,7 @@ def test_ranks_have_one_device_each_and_exchange_host_usm(ranks: int, tmp_path: 
 def test_ranks_have_one_emulated_gpu_each(tmp_path: Path) -> None:
     ranks = 4
     command = [mpiexec(), "-n", str(ranks), sys.executable, str(program("exchange.py", tmp_path))]
-    gpus = {"USMQ_EMULATE_GPUS": str(ranks)}
+    gpus = {"USMQ_EMULATE_GPUS": str(ranks), "ONEAPI_DEVICE_SELECTOR": "opencl:*"}
     lines = run(command, tmp_path, timeout=120, **gpus).splitlines()
     assert lines == [f"rank {rank} on opencl:gpu:{rank}: 10.0" for rank in range(ranks)]
 

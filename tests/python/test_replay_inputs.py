@@ -45,7 +45,7 @@ def test_host_usm_of_any_device_of_the_context_is_exchanged(
 
 
 def test_host_usm_of_another_queue_of_the_device_is_exchanged() -> None:
-    loose = usmq.Queue("cpu", in_order=False)
+    loose = usmq.Queue(usmq.current_queue().device, in_order=False)
     y = usmq.zeros(8, "f4")
     graph = captured(usmq.ones(8, "f4", usm_type="host"), y)
     graph.replay({"x": usmq.full(8, 3, "f4", usm_type="host", queue=loose)}).wait()

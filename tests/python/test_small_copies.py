@@ -63,7 +63,7 @@ import usmq
 add = usmq.elementwise("int *x", "x[i] += 1")
 device = usmq.Queue("opencl:cpu").device
 cpu = usmq.Queue(device, context=usmq.Context([device]))
-x = usmq.zeros(16, "i4", queue="gpu:0")
+x = usmq.zeros(16, "i4", queue="opencl:gpu:0")
 x.wait()
 add(x)  # fails
 y = x.to(cpu)
