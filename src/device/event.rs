@@ -284,6 +284,7 @@ impl Event {
         if self.command.is_done() {
             return Ok(Waited::Polled);
         }
+        let _own = recorder::begin();
         let raw = self.raw()?;
         // With earlier commands on the queue, the time does not describe the launch.
         let launch = self.command.launch.filter(|_| self.queue.has_come_to(self.command.number));

@@ -383,6 +383,7 @@ impl Queue {
     /// As [`Queue::barrier`], also inside a capture.
     pub(super) fn barrier_unrecorded(&self) -> Result<Event> {
         checks::submits();
+        let _own = recorder::begin();
         let submission = self.begin_submission();
         // SAFETY: the list of events is empty.
         let raw = unsafe { ffi::queue_barrier(self.raw()?, &[]) };

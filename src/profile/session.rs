@@ -7,6 +7,9 @@ use crate::memory;
 use crate::runtime::interrupt::poll_until;
 use crate::trace::log::{self, Window};
 
+/// Nanoseconds for commands of other libraries to end: one that its library has not flushed may never begin.
+const PATIENCE: u64 = 10_000_000_000;
+
 /// Records a profile: from [`start`](Self::start) to [`finish`](Self::finish) it records all activity of usmq
 /// in this process, on all threads.
 ///
@@ -51,8 +54,9 @@ impl Session {
         };
         let (to, closed) = (log::next(), log::now());
         // A forked child may not begin a wait, and has no command to wait for.
-        if log::poll(to)
-            && let Err(interrupted) = poll_until(|| !log::poll(to), || ())
+        let is_over = || if log::now() < closed + PATIENCE { !log::poll(to) } else { !log::poll_own(to) };
+        if !is_over()
+            && let Err(interrupted) = poll_until(is_over, || ())
         {
             log::close(&window, 0);
             return Err(interrupted);

@@ -228,7 +228,7 @@ fn name(record: &Record) -> String {
 impl Collected {
     /// The offset that converts a device's timestamps to host time. Commands start after the begin of their call, and end
     /// before the host observes it, which bounds the offset on both sides. The time of submission does not: on Level Zero
-    /// the runtime estimates it, by 0.2 s wrong on Intel's driver without a GPU.
+    /// the runtime estimates it; on Intel's driver without a GPU the estimate was wrong by 0.2 s.
     fn offset(&self, device: &DeviceHandle, records: &[Record]) -> i64 {
         let (mut least, mut most) = (i64::MIN, i64::MAX);
         let is_here = |of: &DeviceHandle| self.known(of).id() == device.id();

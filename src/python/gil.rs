@@ -152,8 +152,8 @@ type Object = *mut ffi::PyObject;
 type Call = unsafe extern "C-unwind" fn(Object, Object, Object) -> Object;
 type WithObject = unsafe extern "C-unwind" fn(Object);
 
-/// Functions of Python that may be unwound. pyo3 declares them as functions that are not, and the compiler then keeps no
-/// way to unwind the caller, also if they are declared once more: so they are called by addresses that it does not know.
+/// Functions of Python that may unwind the stack. pyo3 declares that they do not, and the compiler then cannot unwind their
+/// callers, even if they are declared again. So they are called through addresses that the compiler does not know.
 struct MayUnwind {
     call: Call,
     write_unraisable: WithObject,

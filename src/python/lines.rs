@@ -24,14 +24,21 @@ pub(super) fn caller(py: Python<'_>) -> Option<Site> {
 /// Lets profiles name the lines that call other libraries.
 pub(super) fn find_lines_of_libraries(py: Python<'_>) -> PyResult<()> {
     let paths = py.import("sysconfig")?.call_method0("get_paths")?;
-    let folders = ["stdlib", "platstdlib", "purelib", "platlib"].map(|name| paths.get_item(name)?.extract());
+    let mut folders: Vec<String> = py.import("site")?.call_method0("getsitepackages")?.extract()?;
+    folders.push(py.import("site")?.call_method0("getusersitepackages")?.extract()?);
+    for name in ["stdlib", "platstdlib", "purelib", "platlib"] {
+        folders.push(paths.get_item(name)?.extract()?);
+    }
+    folders.extend(folder(py).map(str::to_owned));
     // A second call finds the same folders.
-    let _ = LIBRARIES.set(folders.into_iter().collect::<PyResult<_>>()?);
+    let _ = LIBRARIES.set(folders.into_iter().map(|folder| folder + "/").collect());
+    // The first use of an interned name releases the lock of Python, which a call of the runtime may not do.
+    innermost_line(py, |_| false);
     find_lines(Program { line: script_line, is_its_thread });
     Ok(())
 }
 
-/// The folders of Python's own modules and of installed packages.
+/// The folders of Python's own modules and of installed packages, with a slash at the end.
 static LIBRARIES: OnceCell<Vec<String>> = OnceCell::new();
 
 /// The line of the script that made this thread call another library; of the innermost code, if all code is installed. None
@@ -127,8 +134,13 @@ fn shared(file: &str) -> Arc<str> {
     thread_local! {
         static LAST: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
     }
-    LAST.with_borrow_mut(|last| match last {
-        Some(known) if **known == *file => known.clone(),
-        _ => last.insert(file.into()).clone(),
-    })
+    let reused = LAST.try_with(|last| {
+        let mut last = last.borrow_mut();
+        match &*last {
+            Some(known) if **known == *file => known.clone(),
+            _ => last.insert(file.into()).clone(),
+        }
+    });
+    // The thread is ending.
+    reused.unwrap_or_else(|_| file.into())
 }

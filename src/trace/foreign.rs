@@ -4,7 +4,7 @@ use super::log;
 use super::record::{Completion, DeviceHandle, Kind, QueueHandle, Reason, Site, TracedDevice, TracedQueue};
 use super::recorder::{Label, record_at};
 use super::ur::{self, Handle, Place};
-use crate::runtime::Interned;
+use crate::runtime::{Interned, exit};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -37,7 +37,6 @@ impl TracedDevice for Device {
 }
 
 pub(super) struct Queue {
-    handle: Handle,
     info: ur::QueueInfo,
     device: DeviceHandle,
 }
@@ -69,7 +68,7 @@ impl TracedQueue for Queue {
 /// A command of another library.
 struct Command {
     queue: Arc<Queue>,
-    /// None if its submitter did not ask for an event.
+    /// None if its submitter did not ask for an event: its end is unknown.
     event: Option<ur::Event>,
     record: AtomicU64,
 }
@@ -95,10 +94,11 @@ impl Completion for Command {
     }
 
     fn is_over(&self) -> bool {
-        match &self.event {
-            Some(event) => event.is_over(),
-            None => is_idle(&self.queue),
-        }
+        self.event.as_ref().is_none_or(ur::Event::is_over)
+    }
+
+    fn is_foreign(&self) -> bool {
+        true
     }
 
     fn recorded_timestamps(&self) -> Option<[u64; 3]> {
@@ -112,6 +112,8 @@ struct Memory {
     device: Option<DeviceHandle>,
     usm: &'static str,
     bytes: usize,
+    /// As [`log::sessions`] at the allocation.
+    sessions: u64,
 }
 
 /// The runtime's objects that are known, by handle.
@@ -125,21 +127,16 @@ struct Known {
 
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
-/// Whether a queue without an event for its last command is idle; true once it was released.
-fn is_idle(queue: &Arc<Queue>) -> bool {
-    let known = KNOWN.lock();
-    let lives = known.queues.get(&queue.handle).is_some_and(|known| Arc::ptr_eq(known, queue));
-    // SAFETY: a queue leaves the table before the runtime destroys it, and the table is locked.
-    !lives || unsafe { ur::is_idle(queue.handle) }
-}
-
-fn device(known: &mut Known, handle: Handle) -> Arc<Device> {
-    let describe = || {
-        // SAFETY: handles of devices stay valid until the runtime ends.
+/// The device of a handle.
+fn device(handle: Handle) -> Arc<Device> {
+    let known = KNOWN.lock().devices.get(&handle).cloned();
+    known.unwrap_or_else(|| {
+        // Without the lock: the runtime may wait for another thread, which may need it.
+        // SAFETY: the device of a call that is active.
         let (name, native) = unsafe { ur::describe_device(handle) };
-        Arc::new(Device { name: name.unwrap_or_else(|| "unknown device".to_owned()), native })
-    };
-    known.devices.entry(handle).or_insert_with(describe).clone()
+        let device = Arc::new(Device { name: name.unwrap_or_else(|| "unknown device".to_owned()), native });
+        KNOWN.lock().devices.entry(handle).or_insert(device).clone()
+    })
 }
 
 /// The queue of a handle; None if the runtime does not describe it.
@@ -147,15 +144,13 @@ fn device(known: &mut Known, handle: Handle) -> Arc<Device> {
 /// # Safety
 /// The handle is that of a live queue.
 pub(super) unsafe fn queue(handle: Handle) -> Option<Arc<Queue>> {
-    let mut known = KNOWN.lock();
-    if let Some(queue) = known.queues.get(&handle) {
+    if let Some(queue) = KNOWN.lock().queues.get(&handle) {
         return Some(queue.clone());
     }
     // SAFETY: the caller's promise.
     let info = unsafe { ur::describe_queue(handle) }?;
-    let queue = Arc::new(Queue { handle, device: device(&mut known, info.device), info });
-    known.queues.insert(handle, queue.clone());
-    Some(queue)
+    let queue = Arc::new(Queue { device: device(info.device), info });
+    Some(KNOWN.lock().queues.entry(handle).or_insert(queue).clone())
 }
 
 /// The handle may belong to another queue soon.
@@ -214,13 +209,14 @@ pub(super) unsafe fn submitted(
     let command = Arc::new(Command { queue, event, record: AtomicU64::new(0) });
     let mut record = record_at(line(), label, Some(command.queue_handle()), called);
     (record.reason, record.host) = (reason, host);
-    let mut records = RECORDS.lock();
-    record.waited_for = after.iter().filter_map(|event| records.get(event)).copied().collect();
+    {
+        let records = RECORDS.lock();
+        record.waited_for = after.iter().filter_map(|event| records.get(event)).copied().collect();
+    }
     if let Some(id) = log::push(record) {
         if command.event.is_some() {
-            records.insert(handle, id);
+            RECORDS.lock().insert(handle, id);
         }
-        drop(records);
         log::add(id, command);
     }
 }
@@ -232,19 +228,18 @@ pub(super) fn allocated(
     bytes: usize,
     called: (u64, u64),
 ) {
-    let mut known = KNOWN.lock();
-    let device = of.map(|handle| -> DeviceHandle { device(&mut known, handle) });
-    let memory = Memory { device, usm, bytes };
-    known.memory.insert(address, memory.clone());
-    drop(known);
+    let device = of.map(|handle| -> DeviceHandle { device(handle) });
+    let memory = Memory { device, usm, bytes, sessions: log::sessions() };
+    KNOWN.lock().memory.insert(address, memory.clone());
     memory_changed(Kind::Allocate, memory, called);
 }
 
-/// Records that another library freed this memory, if its allocation was recorded.
-pub(super) fn freed(address: usize, called: (u64, u64)) {
+/// Records that another library frees this memory, if its allocation was recorded. Call it before the runtime frees it: the
+/// address may be another allocation's at once.
+pub(super) fn freed(address: usize, now: u64) {
     let memory = KNOWN.lock().memory.remove(&address);
-    if let Some(memory) = memory {
-        memory_changed(Kind::Free, memory, called);
+    if let Some(memory) = memory.filter(|memory| log::on() && memory.sessions == log::sessions()) {
+        memory_changed(Kind::Free, memory, (now, now));
     }
 }
 
@@ -259,14 +254,14 @@ pub(super) fn built(of: Option<Handle>, called: (u64, u64)) {
     let name: Arc<str> = "program".into();
     let label = Label { kind: Kind::Build, name: Some(&name), bytes: 0 };
     let mut record = record_at(line(), label, None, called);
-    record.device = of.map(|handle| -> DeviceHandle { device(&mut KNOWN.lock(), handle) });
+    record.device = of.map(|handle| -> DeviceHandle { device(handle) });
     record.seen = called.1;
     log::push(record);
 }
 
 /// Records a wait, unless a thread of the runtime waits.
 pub(super) fn waited(called: (u64, u64)) {
-    if !is_of_program() {
+    if !is_of_program() || exit::is_helper() {
         return;
     }
     let mut record = record_at(line(), Label::new(Kind::Wait, 0), None, called);

@@ -30,6 +30,8 @@ fn lock<T>(mutex: &'static Mutex<T>) -> Guard<T> {
 /// The number of open sessions.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
+static SESSIONS: AtomicU64 = AtomicU64::new(0);
+
 static LOG: Mutex<Log> = Mutex::new(Log { records: Vec::new(), first: 1, dropped: 0 });
 
 struct Log {
@@ -48,6 +50,11 @@ impl Log {
 /// Whether recording is on.
 pub(crate) fn on() -> bool {
     OPEN.load(Ordering::Relaxed) != 0
+}
+
+/// The number of times so far that recording was turned on.
+pub(super) fn sessions() -> u64 {
+    SESSIONS.load(Ordering::Relaxed)
 }
 
 /// Nanoseconds of the host's steady clock, which is also `std::chrono::steady_clock`'s.
@@ -81,6 +88,7 @@ pub(crate) fn open() -> Window {
         let mut log = lock(&LOG);
         let mut inherited = Vec::new();
         if OPEN.fetch_add(1, Ordering::Relaxed) == 0 {
+            SESSIONS.fetch_add(1, Ordering::Relaxed);
             // In a child, the records are those of its parent.
             log.first = log.next();
             inherited = std::mem::take(&mut log.records);
@@ -260,6 +268,15 @@ fn remove_oldest(queue: usize, id: u64) -> Option<(u64, Command)> {
 
 /// Records commands that have ended; returns whether one with a number below `to` has not.
 pub(crate) fn poll(to: u64) -> bool {
+    poll_those(to, |_| true)
+}
+
+/// As [`poll`], but returns whether one of usmq's own commands has not ended.
+pub(crate) fn poll_own(to: u64) -> bool {
+    poll_those(to, |command| !command.is_foreign())
+}
+
+fn poll_those(to: u64, counts: impl Fn(&Command) -> bool) -> bool {
     // A concurrent poll by another thread has the same result.
     let _alone = match POLLING.try_lock() {
         Ok(alone) => alone,
@@ -276,7 +293,8 @@ pub(crate) fn poll(to: u64) -> bool {
     if queues.len() > MANY {
         queues.retain(|in_flight| !in_flight.commands.is_empty());
     }
-    let waiting = queues.iter().any(|in_flight| in_flight.commands.iter().any(|(id, _)| *id < to));
+    let waits = |(id, command): &(u64, Command)| *id < to && counts(command);
+    let waiting = queues.iter().any(|in_flight| in_flight.commands.iter().any(waits));
     put_back(queues);
     waiting
 }

@@ -136,6 +136,10 @@ pub(crate) trait Completion: Send + Sync {
     fn record(&self) -> &AtomicU64;
     /// Whether it has ended; true if it cannot be queried. Never blocks.
     fn is_over(&self) -> bool;
+    /// Whether another library has submitted it.
+    fn is_foreign(&self) -> bool {
+        false
+    }
     /// The device's submit, start and end times of a complete command, if its queue records them.
     fn recorded_timestamps(&self) -> Option<[u64; 3]>;
 }

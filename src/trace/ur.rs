@@ -30,7 +30,6 @@ const END: c_int = 3;
 const QUEUE_CONTEXT: c_int = 0;
 const QUEUE_DEVICE: c_int = 1;
 const QUEUE_FLAGS: c_int = 3;
-const QUEUE_EMPTY: c_int = 6;
 /// `UR_QUEUE_FLAG_OUT_OF_ORDER_EXEC_MODE_ENABLE`.
 const OUT_OF_ORDER: u32 = 1;
 /// `UR_QUEUE_FLAG_PROFILING_ENABLE`.
@@ -41,6 +40,8 @@ const DEVICE_NAME: c_int = 66;
 const ALLOCATION_TYPE: c_int = 0;
 
 struct Functions {
+    /// A forked child has no driver: its objects are those of its parent.
+    process: u32,
     retain_event: OfHandle,
     release_event: OfHandle,
     event_info: GetInfo,
@@ -51,10 +52,11 @@ struct Functions {
     pointer_info: GetPointerInfo,
 }
 
-/// None if the runtime's library lacks one of them.
+/// None if the runtime's library lacks one of them, and in a forked child.
 fn functions() -> Option<&'static Functions> {
     static FOUND: OnceCell<Option<Functions>> = OnceCell::new();
-    FOUND.get_or_init(find_functions).as_ref()
+    let found = FOUND.get_or_init(find_functions).as_ref();
+    found.filter(|functions| functions.process == std::process::id())
 }
 
 fn find_functions() -> Option<Functions> {
@@ -64,6 +66,7 @@ fn find_functions() -> Option<Functions> {
         return None;
     }
     Some(Functions {
+        process: std::process::id(),
         // SAFETY: for each, an open library, and the function's type in `ur_api.h`.
         retain_event: unsafe { find(library, c"urEventRetain") }?,
         // SAFETY: as above.
@@ -169,17 +172,6 @@ pub(super) unsafe fn describe_queue(queue: Handle) -> Option<QueueInfo> {
     let device = unsafe { property(get, queue, QUEUE_DEVICE) }?;
     let (in_order, keeps_timestamps) = (flags & OUT_OF_ORDER == 0, flags & PROFILING != 0);
     Some(QueueInfo { context, device, in_order, keeps_timestamps })
-}
-
-/// Whether no command of the queue runs; true if the driver does not say so.
-///
-/// # Safety
-/// The handle is that of a live queue.
-pub(super) unsafe fn is_idle(queue: Handle) -> bool {
-    let Some(functions) = functions() else { return true };
-    // SAFETY: the caller's promise; the property is an `ur_bool_t`.
-    let empty: Option<u8> = unsafe { property(functions.queue_info, queue, QUEUE_EMPTY) };
-    empty != Some(0)
 }
 
 /// The name of a device, and the driver's own handle of it.

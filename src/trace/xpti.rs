@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Before and after a function with arguments.
 const BEGIN: u16 = 28;
@@ -44,12 +45,10 @@ enum Traced {
     Build(Option<usize>),
     /// The arguments that are the device, the size and the place of the address.
     Allocate(&'static str, Option<usize>, usize, usize),
-    /// The argument that is the address.
-    Free(usize),
     /// The argument that is the place of the new queue.
     NewQueue(usize),
-    /// The argument that is the place of the new kernel.
-    NewKernel(usize),
+    /// The argument that is the place of the new kernel; whether its name is the one before.
+    NewKernel(usize, bool),
 }
 
 /// The arguments of a call that submits a command.
@@ -102,19 +101,22 @@ fn traced(function: &str) -> Option<Traced> {
         "urUSMDeviceAlloc" => Traced::Allocate("device", Some(1), 4, 5),
         "urUSMSharedAlloc" => Traced::Allocate("shared", Some(1), 4, 5),
         "urUSMHostAlloc" => Traced::Allocate("host", None, 3, 4),
-        "urUSMFree" => Traced::Free(1),
         "urEventWait" | "urQueueFinish" => Traced::Wait,
         "urProgramBuild" | "urProgramCompile" | "urProgramLink" => Traced::Build(None),
         "urProgramBuildExp" | "urProgramCompileExp" | "urProgramLinkExp" => Traced::Build(Some(2)),
         "urQueueCreate" => Traced::NewQueue(3),
         "urQueueCreateWithNativeHandle" => Traced::NewQueue(4),
-        "urKernelCreate" => Traced::NewKernel(2),
+        "urKernelCreate" => Traced::NewKernel(2, true),
+        "urKernelCreateWithNativeHandle" => Traced::NewKernel(4, false),
         _ => return None,
     })
 }
 
 /// Kernel names by handle.
 static KERNELS: Mutex<Option<HashMap<usize, Arc<str>>>> = Mutex::new(None);
+
+/// The process that subscribed.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// The begin times of active calls.
@@ -157,6 +159,7 @@ fn register() -> Result<()> {
     if !unsafe { is_enabled() } {
         return Err(refuse("tracing needs XPTI_TRACE_ENABLE=1 and a subscriber in XPTI_SUBSCRIBERS"));
     }
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     // SAFETY: as above, with a C string.
     let stream = unsafe { stream(c"ur.call".as_ptr()) };
     for moment in [BEGIN, END] {
@@ -168,10 +171,14 @@ fn register() -> Result<()> {
     Ok(())
 }
 
-/// Called by the runtime. Nothing here may panic or call the runtime.
+/// Called by the runtime. Nothing here may panic, run code of Python, or hold a lock while it calls the runtime.
 extern "C" fn called(moment: u16, _: *const c_void, _: *const c_void, _: u64, call: *const Call) {
     // SAFETY: the framework passes the type of its header, or null.
     let Some(call) = (unsafe { call.as_ref() }) else { return };
+    // Another thread may have held a lock when this child was forked.
+    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
     let now = log::now();
     // Ending threads may still call the runtime.
     let begun = BEGUN.try_with(|begun| {
@@ -190,8 +197,12 @@ extern "C" fn called(moment: u16, _: *const c_void, _: *const c_void, _: u64, ca
     // SAFETY: a call that is active.
     let arguments = unsafe { Arguments::new(call) };
     if moment == BEGIN {
-        if function == "urQueueRelease" {
-            arguments.value(0).into_iter().for_each(foreign::forget_queue);
+        match function {
+            "urQueueRelease" => arguments.value(0).into_iter().for_each(foreign::forget_queue),
+            "urUSMFree" if !recorder::is_own() => {
+                arguments.value(1).into_iter().for_each(|address| foreign::freed(address, now));
+            }
+            _ => {}
         }
         return;
     }
@@ -202,7 +213,7 @@ extern "C" fn called(moment: u16, _: *const c_void, _: *const c_void, _: u64, ca
     }
     match traced {
         Traced::NewQueue(place) => arguments.pointee(place).into_iter().for_each(foreign::forget_queue),
-        Traced::NewKernel(place) => remember_kernel(&arguments, place),
+        Traced::NewKernel(place, is_named) => remember_kernel(&arguments, place, is_named),
         _ if !log::on() || recorder::is_own() => {}
         Traced::Command(shape) => command(&arguments, &shape, (begun, now)),
         Traced::Wait => foreign::waited((begun, now)),
@@ -214,9 +225,6 @@ extern "C" fn called(moment: u16, _: *const c_void, _: *const c_void, _: u64, ca
             if let (Some(bytes), Some(address)) = (arguments.value(bytes), arguments.pointee(place)) {
                 foreign::allocated(address, (device, usm), bytes, (begun, now));
             }
-        }
-        Traced::Free(address) => {
-            arguments.value(address).into_iter().for_each(|address| foreign::freed(address, (begun, now)));
         }
     }
 }
@@ -303,11 +311,16 @@ fn command(arguments: &Arguments<'_>, shape: &Shape, called: (u64, u64)) {
     unsafe { foreign::submitted(queue, label, (reason, host), called, events) };
 }
 
-/// Records the name of a kernel after `urKernelCreate(program, name, &kernel)`.
-fn remember_kernel(arguments: &Arguments<'_>, place: usize) {
-    if let (Some(name), Some(handle)) = (arguments.text(1), arguments.pointee(place)) {
-        KERNELS.lock().get_or_insert_with(HashMap::new).insert(handle, readable(name).into());
-    }
+/// Records the name of a new kernel, or forgets that of an earlier one with this handle.
+fn remember_kernel(arguments: &Arguments<'_>, place: usize, is_named: bool) {
+    let Some(handle) = arguments.pointee(place) else { return };
+    let name = arguments.text(place - 1).filter(|_| is_named).map(|name| Arc::from(readable(name)));
+    let mut kernels = KERNELS.lock();
+    let kernels = kernels.get_or_insert_with(HashMap::new);
+    match name {
+        Some(name) => kernels.insert(handle, name),
+        None => kernels.remove(&handle),
+    };
 }
 
 /// The readable name of a C++ kernel, without its template arguments.

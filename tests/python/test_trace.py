@@ -156,6 +156,43 @@ def test_a_device_that_both_libraries_use_is_one_device(
     assert len(done.stderr.split("Devices\n")[1].split("\n\n")[0].splitlines()) == 2
 
 
+def test_a_child_of_a_traced_script_can_profile_and_end(
+    run_python: Run, script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("dpnp")
+    path = script("""
+import os, sys
+import dpctl, dpnp, usmq
+q = dpctl.SyclQueue()
+x = dpnp.ones(1_000_000, dtype="i4", sycl_queue=q)
+y = x * 2 + x
+child = os.fork()
+if child == 0:
+    with usmq.profile() as p:
+        pass
+    del q
+    os._exit(len(p.events))
+print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), int(y[7]))
+""")
+    done = trace(run_python, "-o", tmp_path / "run.json", path, timeout=60)
+    assert done.stdout == "child 0 3\n"
+
+
+def test_memory_of_dpnp_is_counted_until_it_is_freed(
+    run_python: Run, script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("dpnp")
+    path = script("""
+import dpnp
+for _ in range(4):
+    x = dpnp.zeros(1 << 20, dtype="i4")
+    x.sycl_queue.wait()
+    del x
+""")
+    done = trace(run_python, "-o", tmp_path / "run.json", path)
+    assert re.search(r"  4\.0 MiB +0 of 4  ", done.stderr), done.stderr
+
+
 def test_the_trace_shows_work_of_dpnp_beside_that_of_usmq(
     run_python: Run, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
