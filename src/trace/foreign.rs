@@ -78,7 +78,8 @@ static RECORDS: LazyLock<Mutex<HashMap<Handle, u64>>> = LazyLock::new(Mutex::def
 
 impl Drop for Command {
     fn drop(&mut self) {
-        if let Some(event) = &self.event {
+        // In a forked child a thread that it lacks may hold the lock.
+        if let Some(event) = self.event.as_ref().filter(|_| ur::is_usable()) {
             RECORDS.lock().remove(&event.handle());
         }
     }

@@ -52,6 +52,11 @@ struct Functions {
     pointer_info: GetPointerInfo,
 }
 
+/// Whether the functions can be called: not in a forked child.
+pub(super) fn is_usable() -> bool {
+    functions().is_some()
+}
+
 /// None if the runtime's library lacks one of them, and in a forked child.
 fn functions() -> Option<&'static Functions> {
     static FOUND: OnceCell<Option<Functions>> = OnceCell::new();
