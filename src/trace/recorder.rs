@@ -333,9 +333,9 @@ pub(super) fn record_at(
     queue: Option<QueueHandle>,
     called: (u64, u64),
 ) -> Record {
-    let call = here(|here| here.call.replace(here.call.get().wrapping_add(1)).wrapping_add(1));
+    here(|here| here.call.set(here.call.get().wrapping_add(1)));
     let mut record = record(label, queue, called);
-    (record.site, record.reason, record.call) = (site, Reason::Explicit, call.unwrap_or(0));
+    (record.site, record.reason) = (site, Reason::Explicit);
     record
 }
 

@@ -52,7 +52,7 @@ struct Functions {
     pointer_info: GetPointerInfo,
 }
 
-/// Whether the functions can be called: not in a forked child.
+/// Whether the functions are there and can be called: not in a forked child.
 pub(super) fn is_usable() -> bool {
     functions().is_some()
 }

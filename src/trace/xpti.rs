@@ -5,7 +5,7 @@
 
 use super::foreign;
 use super::recorder::{self, Label};
-use super::{Kind, Reason, log};
+use super::{Kind, Reason, log, ur};
 use crate::error::{Error, Result, spelled};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -158,6 +158,9 @@ fn register() -> Result<()> {
     // SAFETY: as above.
     if !unsafe { is_enabled() } {
         return Err(refuse("tracing needs XPTI_TRACE_ENABLE=1 and a subscriber in XPTI_SUBSCRIBERS"));
+    }
+    if !ur::is_usable() {
+        return Err(refuse("libur_loader.so.0 is not loaded, or lacks a function that reports on commands"));
     }
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     // SAFETY: as above, with a C string.

@@ -85,7 +85,7 @@ def test_local_memory_of_the_source_and_of_arguments_add_up() -> None:
 
 def test_a_kernel_from_the_cache_knows_its_local_memory() -> None:
     if is_refused_by_compiler():
-        pytest.skip("the compiler refuses the source, so there is no kernel in the cache")
+        pytest.skip("the compiler refuses the source: the cache gets no kernel")
     for _ in range(2):
         with pytest.raises(usmq.LaunchError, match="in its source"):
             sycl(limit())(64, usmq.zeros(64, "f4"))
