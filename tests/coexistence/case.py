@@ -205,6 +205,8 @@ class Dpctl:
         """Return new memory, 14 more, on the peer's queue; half is computed on `foreign`'s."""
         made = self.new()
         self.submit(foreign, made, foreign.memory.sycl_queue)
+        if not self.queue.is_in_order:  # see NOT_TRIED
+            self.queue.submit_barrier([made.event])
         self.add(made)
         return made
 

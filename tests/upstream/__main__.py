@@ -58,6 +58,7 @@ DEFECTS = [
     Defect("group_local_memory.cpp", ("crash",)),
     Defect("graph_submissions.cpp"),
     Defect("barrier_before_copy.cpp"),
+    Defect("barrier_after_host_task.cpp"),
     Defect("pointer_device.cpp"),
     Defect("copy_between_devices.cpp", ("hang",)),
     Defect("peer_access.cpp", ("crash",)),
