@@ -1,4 +1,4 @@
-//! Builds the OpenCL layer, with the emulated GPUs and the ordered waits, as a separate shared library, since the OpenCL
+//! Builds the OpenCL layer, with the emulated GPUs and the in-order queues, as a separate shared library, since the OpenCL
 //! loader opens it by name.
 
 use crate::discover::Sycl;
@@ -11,7 +11,7 @@ const LIBRARY: &str = "libusmq_layers.so";
 /// The sources in `layers/`.
 const SOURCES: [&str; 11] = [
     "entry",
-    "waits",
+    "queues",
     "emulator/checks",
     "emulator/commands",
     "emulator/devices",
@@ -34,7 +34,7 @@ pub fn build(sycl: &Sycl) {
         // For build scripts of dependents that install an application: `DEP_USMQ_LAYERS`.
         Ok(()) => println!("cargo:layers={}", library.display()),
         Err(error) => println!(
-            "cargo:warning=usmq is built without {LIBRARY}, the emulated GPUs and the layer for waits: {error}"
+            "cargo:warning=usmq is built without {LIBRARY}, the emulated GPUs and the in-order queues: {error}"
         ),
     }
     // Installed libraries find it beside themselves, and must not contain the build folder.

@@ -12,7 +12,7 @@ namespace {
 constexpr char name[] = "usmq";
 
 // The parts that a loader uses, as bits; src/runtime/opencl_layers.rs reads them.
-constexpr unsigned waits_part = 1;
+constexpr unsigned queues_part = 1;
 constexpr unsigned emulator_part = 2;
 std::atomic<unsigned> parts{0};
 
@@ -43,8 +43,8 @@ EXPORTED cl_int CL_API_CALL clInitLayer(cl_uint count, const cl_icd_dispatch *ta
   // The headers of the loader may have more functions than those of this build, or fewer. A loader takes its own
   // functions for null and for those past the end.
   std::memcpy(static_cast<void *>(table), target, std::min(count, entries) * sizeof(void *));
-  // The emulator calls the waits, which see the devices of the driver.
-  const unsigned found = (usmq::waits::replace_functions(*table) ? waits_part : 0) |
+  // The emulator creates its queues through the first part, which sees the devices of the driver.
+  const unsigned found = (usmq::queues::replace_functions(*table) ? queues_part : 0) |
                          (usmq::emulator::replace_functions(*table) ? emulator_part : 0);
   if (found == 0) {
     delete table;

@@ -53,7 +53,7 @@ template <typename Value> cl_int answer(const Value &value, std::size_t room, vo
 
 // Each part keeps the functions below it, and writes its own over those that it replaces. It returns false, and changes
 // nothing, if the process did not ask for it, or if the table lacks a function that the part calls.
-namespace usmq::waits {
+namespace usmq::queues {
 bool replace_functions(cl_icd_dispatch &table);
 }
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import dpctl
 import dpnp
 import numpy as np
 import usmq
@@ -135,27 +136,37 @@ def cells(target: str, ways: list[str], orders: list[str], rounds: int, names: l
 
 
 class Storm:
-    """Threads of dpnp and of usmq, half of whose queues are shared by all of them."""
+    """Threads of dpnp and of usmq, in pairs that share half of their queues.
+
+    No two threads of dpnp share a queue: on a CPU they compute wrong values without usmq, too
+    (tests/coexistence/control.py, `blas`).
+    """
 
     def __init__(self, target: str, way: str, seconds: float) -> None:
         self.kernel = usmq.Kernel.from_sycl(SLOW, "slow", queue=target)
-        self.target, self.way = target, way
-        self.common = [usmq.Queue(target), usmq.Queue(target, in_order=False)]
+        self.theirs, self.way = usmq.dpctl_queue(target), way
+        self.common = [[self.new(True), self.new(False)] for _ in range(2)]
         self.end = time.monotonic() + seconds
         self.rounds = [0] * 4
         self.wrong: set[str] = set()
 
-    def queue(self, chance: random.Random) -> usmq.Queue:
-        """Return a queue that the other threads use, too, or a new one."""
+    def new(self, in_order: bool) -> usmq.Queue:
+        """Return a new queue: with the same arguments, usmq returns the same queue."""
+        options = {"property": "in_order"} if in_order else {}
+        queue = dpctl.SyclQueue(self.theirs.sycl_context, self.theirs.sycl_device, **options)
+        return usmq.Queue(queue)
+
+    def queue(self, number: int, chance: random.Random) -> usmq.Queue:
+        """Return a queue that the other thread of the pair uses, too, or a new one."""
         if chance.random() < 0.5:
-            return chance.choice(self.common)
-        return usmq.Queue(self.target, in_order=chance.random() < 0.5)
+            return chance.choice(self.common[number % 2])
+        return self.new(in_order=chance.random() < 0.5)
 
     def dpnp(self, number: int) -> None:
         """Play rounds with dpnp."""
         chance = random.Random(number)
         while time.monotonic() < self.end:
-            shared = share(self.way, self.queue(chance))
+            shared = share(self.way, self.queue(number, chance))
             for _ in range(chance.randrange(1, 5)):
                 name = chance.choice(list(OPERATIONS))
                 if problem := play(self.kernel, shared, name, chance.choice([10, _LONG])):
@@ -166,7 +177,7 @@ class Storm:
         """Play rounds of usmq alone."""
         chance = random.Random(number)
         while time.monotonic() < self.end:
-            queue = self.queue(chance)
+            queue = self.queue(number, chance)
             x, y = usmq.asarray(A, queue=queue), usmq.empty(A.shape, "f8", queue=queue)
             self.kernel(x.size, x, y, np.int32(chance.choice([10, _LONG])))
             if not np.array_equal(y.copy().to_numpy(), A):
@@ -177,7 +188,7 @@ class Storm:
         """Run all threads; return how many kinds of errors were found."""
         # The first calls of dpnp in several threads at once can hang without usmq, too.
         for name in OPERATIONS:
-            play(self.kernel, share(self.way, self.common[0]), name)
+            play(self.kernel, share(self.way, self.common[0][0]), name)
         works = [self.dpnp, self.dpnp, self.usmq, self.usmq]
         threads = [
             threading.Thread(target=work, args=(number,), daemon=True)

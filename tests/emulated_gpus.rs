@@ -133,7 +133,7 @@ fn a_file_that_is_not_a_layer_leaves_both_parts_off() {
         assert!(!layers.waits && !layers.emulator, "{layers:?}");
         let report = usmq::doctor().to_string();
         for text in
-            ["the layer that orders them is off", "USMQ_EMULATE_GPUS=1, but no emulated GPU is visible"]
+            ["the layer that prevents this is off", "USMQ_EMULATE_GPUS=1, but no emulated GPU is visible"]
         {
             assert!(report.contains(text), "{report}");
         }

@@ -9,7 +9,7 @@ namespace usmq::emulator {
 
 using layer::answer;
 
-// The functions of the waits or of the driver; set before any other function of the emulator is called.
+// The functions of the first part or of the driver; set before any other function of the emulator is called.
 extern const cl_icd_dispatch &next;
 
 // Catches exceptions at C entry points: one that left the layer would terminate the process.

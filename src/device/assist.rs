@@ -4,7 +4,6 @@
 //! the threads that wait. If all threads poll, a command may wait until a worker has finished another one.
 
 use super::Queue;
-use super::driver_wait::DriverWait;
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,7 +19,6 @@ const IDLE: Duration = Duration::from_secs(1);
 struct Wait {
     queue: Queue,
     wait: Box<dyn FnOnce() + Send>,
-    _permission: DriverWait,
 }
 
 /// The idle threads, by number, and the number of all threads.
@@ -41,9 +39,7 @@ pub(super) fn assist_wait(queue: &Queue, wait: impl FnOnce() + Send + 'static) -
     if queue.assisted().swap(true, Ordering::AcqRel) {
         return false;
     }
-    let sent = queue.permit_wait().is_some_and(|permission| {
-        send(Wait { queue: queue.clone(), wait: Box::new(wait), _permission: permission })
-    });
+    let sent = queue.permits_wait() && send(Wait { queue: queue.clone(), wait: Box::new(wait) });
     if !sent {
         queue.assisted().store(false, Ordering::Release);
     }

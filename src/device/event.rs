@@ -3,7 +3,6 @@
 use super::assist::assist_wait;
 use super::brief::Launch;
 use super::command::Command;
-use super::driver_wait::DriverWait;
 use super::host_event::HostEvent;
 use super::in_flight::Submission;
 use super::{Queue, driver_wait};
@@ -289,15 +288,15 @@ impl Event {
         // With earlier commands on the queue, the time does not describe the launch.
         let launch = self.command.launch.filter(|_| self.queue.has_come_to(self.command.number));
         let begun = launch.map(|_| Instant::now());
-        let (counted, permission) = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
-        // If it was found complete, the driver may not know yet that it is, and would wait without permission.
+        let counted = self.before_libsycl(launch.is_some_and(Launch::was_brief))?;
+        // If it was found complete, the driver may not know yet that it is, and would wait.
         let waited = if self.command.is_done() { Waited::Polled } else { Waited::InRuntime };
         if waited == Waited::InRuntime {
             checks::waits(|| self.may_be_held_up());
             ffi::event_wait(raw).during("waiting for an event")?;
             self.note_done();
         }
-        drop((counted, permission));
+        drop(counted);
         self.queue.tidy();
         if let (Some(launch), Some(begun)) = (launch, begun) {
             launch.took(begun.elapsed());
@@ -334,25 +333,23 @@ impl Event {
     }
 
     /// Returns when a wait inside libsycl blocks no other thread: when no host task can delay the command, or
-    /// when the device executes it, and with permission to wait inside the driver; or when the command is over. An
+    /// when the device executes it, and a wait inside the driver is permitted; or when the command is over. An
     /// interruptible wait returns only after the command, since waits inside libsycl cannot be interrupted. A wait for a
     /// brief launch is not interruptible.
-    fn before_libsycl(&self, brief: bool) -> Result<(CountedWait, Option<DriverWait>)> {
+    fn before_libsycl(&self, brief: bool) -> Result<CountedWait> {
         let interruptible = interrupt::is_possible() && !brief;
         let exposed = self.command.exposed;
-        let mut permission = None;
         if !interruptible && !exposed {
             self.poll_while_running();
-            permission = self.queue.permit_wait();
-            if permission.is_some() {
-                return Ok((CountedWait::begin()?, permission));
+            if self.queue.permits_wait() {
+                return CountedWait::begin();
             }
         }
         self.queue.flush();
         let mut status = EventStatus::Submitted;
         let mut tries = TRIES;
         let (running, assisted) = (Cell::new(false), Cell::new(false));
-        let counted = poll_until(
+        poll_until(
             || {
                 status = self.status().unwrap_or_else(|_| {
                     tries = tries.saturating_sub(1);
@@ -363,18 +360,14 @@ impl Event {
                 if !matches!(status, EventStatus::Submitted | EventStatus::Running) {
                     return true;
                 }
-                if !interruptible && (running.get() || !exposed) {
-                    permission = self.queue.permit_wait();
-                }
-                permission.is_some()
+                !interruptible && (running.get() || !exposed) && self.queue.permits_wait()
             },
             || {
                 if interruptible && !assisted.get() && (!exposed || running.get()) {
                     assisted.set(self.assist());
                 }
             },
-        )?;
-        Ok((counted, permission))
+        )
     }
 
     /// Starts a wait for the command inside the driver on another thread; see [`assist_wait`].

@@ -21,13 +21,13 @@ fn waits(devices: &[Device]) -> Option<LayerProblem> {
     let needed = devices
         .iter()
         .any(|device| device.backend() == Backend::OpenCl && device.computes_in_waiting_threads());
-    if !needed || !opencl_layers::wants_waits() || opencl_layers::layers().waits {
+    if !needed || !opencl_layers::wants_in_order_queues() || opencl_layers::layers().waits {
         return None;
     }
     let (why, fix) = opencl_layers::why_unused();
     Some(LayerProblem {
         text: format!(
-            "waits of several threads may lock up the OpenCL driver for CPUs, because the layer that orders them is off: {why}"
+            "waits of several threads may lock up the OpenCL driver for CPUs, because the layer that prevents this is off: {why}"
         ),
         fix: fix
             .unwrap_or_else(|| format!("export {}=0    # to go without it", opencl_layers::WAITS_VARIABLE)),

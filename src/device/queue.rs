@@ -1,7 +1,7 @@
 //! A queue: submits commands to one device in one context.
 
 use super::command::Command;
-use super::driver_wait::{self, DriverWait};
+use super::driver_wait;
 use super::in_flight::{Added, InFlight, Submission};
 use super::output::Output;
 use super::{Context, Device, Priority, QueueProperties};
@@ -202,11 +202,11 @@ impl Queue {
         &self.0.raw.waits_for_proxies
     }
 
-    /// Permission to wait inside the driver for this queue or one of its events. Never given while commands wait for
-    /// another context, whose command may need the place.
-    pub(super) fn permit_wait(&self) -> Option<DriverWait> {
+    /// Whether a thread may wait inside the driver for this queue or one of its events: not while commands wait for another
+    /// context, whose command may need the thread's place.
+    pub(super) fn permits_wait(&self) -> bool {
         let alone = self.waits_for_proxies().load(Ordering::Acquire) == 0;
-        if alone { DriverWait::permit(self.device(), self.in_order()) } else { None }
+        alone && driver_wait::is_permitted(self.device(), self.in_order())
     }
 
     /// Whether a thread of usmq waits in the driver for a command of this queue.
@@ -430,30 +430,18 @@ fn finish_work() {
 /// The maximum time that the process exit waits for a queue.
 const AT_EXIT: Duration = Duration::from_secs(60);
 
-/// A queue whose last usmq handle was dropped. The OpenCL CPU driver deadlocks if the last handle to an
-/// out-of-order queue is released inside one of the queue's own commands, which happens if the queue is
-/// released before the driver has released them.
+/// A queue whose last usmq handle was dropped. It is released after its commands: a driver may release the last of them, and
+/// with it the queue, in the thread that executes it.
 struct Closing {
     queue: Raw,
-    in_order: bool,
     since: Instant,
-    /// When the commands were found complete.
-    idle: Option<Instant>,
 }
 
 impl Watched for Closing {
-    /// A command reports completion a moment before the driver's thread releases its queue.
     fn poll(&mut self) -> Progress {
-        if self.idle.is_none() {
-            self.idle = match self.queue.in_flight.is_empty() {
-                Ok(false) => None,
-                Ok(true) => Some(Instant::now()),
-                // If the runtime cannot answer, leaking the handle is safer than releasing it.
-                Err(_) => (self.since.elapsed() > AT_EXIT).then(Instant::now),
-            };
-        }
-        // Handles to in-order queues of other libraries come and go with each import, so they are not kept.
-        Progress::complete_if(self.idle.is_some_and(|idle| self.in_order || idle.elapsed() > SOON))
+        let is_empty = self.queue.in_flight.is_empty();
+        // If the runtime cannot answer, leaking the handle is safer than releasing it.
+        Progress::complete_if(is_empty.unwrap_or_else(|_| self.since.elapsed() > AT_EXIT))
     }
 
     fn finish(self: Box<Self>) {
@@ -463,14 +451,10 @@ impl Watched for Closing {
     }
 }
 
-/// Longer than other processes may keep that thread of the driver from running.
-const SOON: Duration = Duration::from_millis(250);
-
 impl Drop for Inner {
     fn drop(&mut self) {
         let _mark = InDestructor::enter();
-        let (queue, in_order) = (self.raw.clone(), self.properties.in_order);
-        watch(Box::new(Closing { queue, in_order, since: Instant::now(), idle: None }));
+        watch(Box::new(Closing { queue: self.raw.clone(), since: Instant::now() }));
     }
 }
 

@@ -304,10 +304,7 @@ impl Queue {
 
     fn wait_for_all(&self) -> Result<()> {
         let raw = self.raw()?;
-        if !interrupt::is_possible()
-            && !self.is_exposed()
-            && let Some(_permission) = self.permit_wait()
-        {
+        if !interrupt::is_possible() && !self.is_exposed() && self.permits_wait() {
             let counted = CountedWait::begin()?;
             checks::waits(|| false);
             let waited = ffi::queue_wait(raw).during("waiting for a queue");
@@ -362,20 +359,8 @@ impl Queue {
     /// Waits for all commands so far by events, which can be queried on every backend and, unlike the queue, without a lock
     /// of libsycl.
     fn wait_by_events(&self) -> Result<()> {
-        match self.is_idle() {
-            Ok(true) => return Ok(()),
-            // The CPU driver crashes at times if an out-of-order queue gets commands right after a barrier that is polled.
-            Ok(false) if !self.in_order() && !self.is_exposed() => {
-                // The last one first: when it is over, most of the others are, so few are waited for.
-                let commands = self.in_flight().commands().into_iter().rev();
-                let waited = commands.map(|command| Event::in_flight(command, self).wait_quietly());
-                match waited.collect() {
-                    // After an error only the runtime knows when the others have ended.
-                    Err(error) if !matches!(error, Error::Interrupted) => {}
-                    waited => return waited,
-                }
-            }
-            _ => {}
+        if matches!(self.is_idle(), Ok(true)) {
+            return Ok(());
         }
         self.barrier_unrecorded()?.wait_quietly()
     }

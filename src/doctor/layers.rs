@@ -1,4 +1,4 @@
-//! Checks usmq's OpenCL layer: whether waits are ordered, and whether requested emulated GPUs are visible.
+//! Checks usmq's OpenCL layer: whether it makes the queues of the CPU driver in-order, and whether requested emulated GPUs are visible.
 
 use super::probe::Probe;
 use super::report::{Finding, Topic, counted};
@@ -52,9 +52,10 @@ fn waits(system: &System, probe: &Probe) -> Vec<Finding> {
         };
         return vec![Finding::note(TOPIC, format!("{WAITS_VARIABLE}={value}: {effect}"))];
     }
-    let text = "waits of several threads are ordered, so that they cannot lock up the OpenCL driver for CPUs";
-    let ordered = probe.seen().is_some_and(|seen| seen.orders_waits);
-    ordered.then(|| Finding::ok(TOPIC, text)).into_iter().collect()
+    let text =
+        "waits of several threads cannot lock up the OpenCL driver for CPUs: all its queues are in-order";
+    let in_order = probe.seen().is_some_and(|seen| seen.has_in_order_queues);
+    in_order.then(|| Finding::ok(TOPIC, text)).into_iter().collect()
 }
 
 fn emulated(system: &System, probe: &Probe) -> Vec<Finding> {
@@ -134,12 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_the_ordered_waits_is_reported() {
-        let ordered = Probe::Seen(Seen { orders_waits: true, ..Seen::default() });
+    fn the_state_of_the_in_order_queues_is_reported() {
+        let in_order = Probe::Seen(Seen { has_in_order_queues: true, ..Seen::default() });
         let states = |system: &FakeSystem, probe: &Probe| {
             findings(system, probe).iter().map(|finding| finding.state).collect::<Vec<_>>()
         };
-        assert_eq!(states(&FakeSystem::new(), &ordered), [State::Ok]);
+        assert_eq!(states(&FakeSystem::new(), &in_order), [State::Ok]);
         assert_eq!(states(&FakeSystem::new(), &seen(&[])), []);
         assert_eq!(states(&FakeSystem::new().variable(WAITS_VARIABLE, "0"), &seen(&[])), [State::Note]);
     }

@@ -32,8 +32,8 @@ pub(super) struct Seen {
     pub error: Option<String>,
     /// Libraries that were loaded afterwards.
     pub loaded: BTreeSet<PathBuf>,
-    /// Whether the waits of all libraries are ordered.
-    pub orders_waits: bool,
+    /// Whether all queues of the CPU driver are in-order.
+    pub has_in_order_queues: bool,
     /// Parts of usmq's OpenCL layer that the process needs and does not use, with fixes.
     pub layer_problems: Vec<(String, String)>,
 }
@@ -200,7 +200,7 @@ fn look() -> Seen {
     match device::devices() {
         Ok(devices) => {
             seen.devices = devices.iter().map(shown).collect();
-            seen.orders_waits = runtime::waits_are_ordered();
+            seen.has_in_order_queues = runtime::cpu_queues_are_in_order();
             let problems = device::layer_problems(&devices).into_iter();
             seen.layer_problems = problems.map(|problem| (problem.text, problem.fix)).collect();
         }
@@ -250,8 +250,8 @@ fn encode(seen: &Seen) -> String {
     if let Some(error) = &seen.error {
         record(&["error", error]);
     }
-    if seen.orders_waits {
-        record(&["orders waits"]);
+    if seen.has_in_order_queues {
+        record(&["in-order queues"]);
     }
     for (problem, fix) in &seen.layer_problems {
         record(&["layer", problem, fix]);
@@ -275,7 +275,7 @@ fn decode(text: &str) -> Seen {
             }),
             ["broken", platform, error] => seen.broken.push((platform.to_owned(), error.to_owned())),
             ["error", error] => seen.error = Some(error.to_owned()),
-            ["orders waits"] => seen.orders_waits = true,
+            ["in-order queues"] => seen.has_in_order_queues = true,
             ["layer", problem, fix] => seen.layer_problems.push((problem.to_owned(), fix.to_owned())),
             ["loaded", path] => {
                 seen.loaded.insert(path.into());
@@ -311,7 +311,7 @@ mod tests {
             broken: vec![("bad one".to_owned(), "error\nof two lines".to_owned())],
             error: Some("none".to_owned()),
             loaded: ["/a/libx.so", "/b c/liby.so"].map(PathBuf::from).into(),
-            orders_waits: true,
+            has_in_order_queues: true,
             layer_problems: vec![("off".to_owned(), "unset X".to_owned())],
         };
         assert_eq!(decode(&encode(&seen)), seen);

@@ -32,7 +32,7 @@ pub(crate) use interned::{AnyInterned, Interned, Interner};
 pub use interrupt::with_interrupt;
 pub(crate) use loaded_libraries::{drivers_are_loaded, libraries};
 pub use opencl_layers::Layers;
-pub(crate) use opencl_layers::waits_are_ordered;
+pub(crate) use opencl_layers::cpu_queues_are_in_order;
 pub(crate) use output::write_stdout;
 pub(crate) use python_lock::without_python_lock;
 pub(crate) use regular_file::{RegularFile, read_file, read_text};

@@ -1,5 +1,5 @@
 //! The OpenCL layer of usmq: a library that the OpenCL loader opens, if a variable lists it when the loader starts. Its
-//! parts order the waits of several threads, and emulate GPUs.
+//! parts make all queues of the CPU driver in-order, and emulate GPUs.
 
 use super::loaded_libraries::{drivers_are_loaded, libraries};
 use crate::error::spelled;
@@ -18,7 +18,7 @@ pub(crate) const LIBRARY_VARIABLE: &str = "USMQ_LAYERS_LIBRARY";
 /// The name of the library, also as its soname; see build/layers.rs.
 pub(crate) const LIBRARY: &str = "libusmq_layers.so";
 
-/// With the value 0, waits are not ordered.
+/// With the value 0, out-of-order queues of the CPU driver stay out-of-order.
 pub(crate) const WAITS_VARIABLE: &str = "USMQ_WAIT_LAYER";
 
 /// The folder of the library that this cargo build has made.
@@ -34,7 +34,7 @@ static GPUS_IN_TIME: AtomicBool = AtomicBool::new(false);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Layers {
-    /// Waits of several threads, of any library, cannot lock up the OpenCL driver for CPUs.
+    /// Waits of several threads, of any library, cannot lock up the OpenCL driver for CPUs: its queues are in-order.
     pub waits: bool,
     /// The process emulates GPUs (`USMQ_EMULATE_GPUS`).
     pub emulator: bool,
@@ -52,14 +52,14 @@ pub(crate) fn emulated_gpus() -> usize {
     ask(c"usmq_layer_gpus") as usize
 }
 
-/// Whether waits of all libraries in this process are ordered. Call after the first device query.
-pub(crate) fn waits_are_ordered() -> bool {
+/// Whether all queues of the OpenCL CPU driver in this process execute in order. Call after the first device query.
+pub(crate) fn cpu_queues_are_in_order() -> bool {
     static ARE: Lazy<bool> = Lazy::new(|| layers().waits);
     *ARE
 }
 
-/// Whether the user wants ordered waits.
-pub(crate) fn wants_waits() -> bool {
+/// Whether the user wants in-order queues on the CPU driver.
+pub(crate) fn wants_in_order_queues() -> bool {
     std::env::var_os(WAITS_VARIABLE).is_none_or(|value| value != "0")
 }
 
@@ -100,7 +100,7 @@ pub(super) fn is_too_late_for_gpus() -> bool {
 /// First, because the loader cuts the variable of the process at the first colon: child processes see only the first
 /// layer. It is also the last one that a call reaches, so the others see its devices.
 pub(super) fn value(gpus: bool) -> Option<OsString> {
-    if !gpus && !wants_waits() {
+    if !gpus && !wants_in_order_queues() {
         return None;
     }
     let library = find().ok()?;

@@ -90,7 +90,7 @@ NOT_TRIED = (
     "the first call of a dpnp function in two threads at once: dpnp alone hangs there "
     "(control.py); each thread's first round runs before the threads start",
     "peers that wait in several threads: a wait of dpctl holds libsycl's graph lock while a host "
-    "task needs the GIL, and without the layer for waits two waits on out-of-order queues lock up "
+    "task needs the GIL, and without the layer two waits on out-of-order queues lock up "
     "the driver, in dpctl alone, too (control.py, `waits`); with more than one thread only usmq "
     "waits, and dpctl's kernels go through `submit_async`, since `submit` waits",
     "a command of dpctl on an out-of-order queue whose event list alone orders it after another "

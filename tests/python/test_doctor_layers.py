@@ -91,7 +91,7 @@ print(len(problems))
 def test_it_says_that_waits_are_ordered(doctor: Callable[..., Checked]) -> None:
     found = doctor()
     assert found.status == 0, found.text
-    found.finding("waits of several threads are ordered", state="ok")
+    found.finding("all its queues are in-order", state="ok")
 
 
 def test_waits_that_are_not_ordered_by_request(doctor: Callable[..., Checked]) -> None:
@@ -107,7 +107,7 @@ def test_a_file_that_is_not_a_layer(
 ) -> None:
     path = __file__ if kind == "text" else cpu_driver
     found = doctor(USMQ_LAYERS_LIBRARY=path, USMQ_EMULATE_GPUS=gpus)
-    fix = found.problem("the layer that orders them is off", f"has not taken {path}")
+    fix = found.problem("the layer that prevents this is off", f"has not taken {path}")
     assert fix == "unset USMQ_LAYERS_LIBRARY"
     if gpus:
         assert found.problem("USMQ_EMULATE_GPUS=2, but no emulated GPU is visible") == fix

@@ -40,10 +40,10 @@ def init(count, *missing, name="clInitLayer"):
 def parts():
     return layer.usmq_layer_parts()
 
-WAITS, EMULATOR = 1, 2
+QUEUES, EMULATOR = 1, 2
 INVALID_VALUE = -30
-# The place of two functions in the table of every OpenCL header.
-WAIT_FOR_EVENTS, GET_DEVICE_IDS = 41, 2
+# The places of functions in the table of every OpenCL header.
+GET_DEVICE_IDS, GET_DEVICE_INFO, CREATE_QUEUE, CREATE_QUEUE_WITH = 2, 3, 9, 123
 """
 
 
@@ -63,10 +63,10 @@ def test_a_table_of_another_release_is_taken(
 status, own, entries = init({count}, name={name!r})
 assert status == 0 and own >= 149, (status, own)
 replaced = [i for i, entry in enumerate(entries[:{count}]) if entry != ENTRY + i]
-assert WAIT_FOR_EVENTS in replaced and 5 <= len(replaced) < 60, replaced
+assert CREATE_QUEUE_WITH in replaced and 2 <= len(replaced) < 60, replaced
 assert (GET_DEVICE_IDS in replaced) == ({gpus!r} is not None)
 assert not any(entries[{count}:]), "entries past the end of the loader's table"
-assert parts() == (WAITS | EMULATOR if {gpus!r} else WAITS)
+assert parts() == (QUEUES | EMULATOR if {gpus!r} else QUEUES)
 """,
         gpus,
     )
@@ -92,7 +92,7 @@ for count in range(201):
     assert status in (0, INVALID_VALUE)
     found.append(status == 0)
 assert found == sorted(found), "a longer table was refused"
-assert not found[0] and found[149] and WAIT_FOR_EVENTS < found.index(True) < 149, found.index(True)
+assert not found[0] and found[149] and found.index(True) == CREATE_QUEUE_WITH + 1
 """,
     )
 
@@ -110,7 +110,7 @@ for missing in range(149):
         taken.add(missing)
 # Functions that no part calls, such as those of images, are not needed.
 assert len(taken) > 100, sorted(set(range(149)) - taken)
-assert WAIT_FOR_EVENTS not in taken
+assert GET_DEVICE_INFO not in taken
 """,
         "2",
     )
@@ -137,3 +137,62 @@ for place in 1, 2, 3:
 assert parts() == 0
 """,
     )
+
+
+QUEUES_CREATED = """
+PROPERTIES, OUT_OF_ORDER, PROFILING, OTHER = 0x1093, 1, 2, 0x1094
+CPU, GPU = 2, 4
+P = ctypes.c_void_p
+seen = []
+
+@ctypes.CFUNCTYPE(ctypes.c_int, P, ctypes.c_uint, ctypes.c_size_t, P, P)
+def device_info(device, what, room, value, size):
+    assert what == 0x1000 and room == 8
+    ctypes.c_uint64.from_address(value).value = device
+    return 0
+
+@ctypes.CFUNCTYPE(P, P, P, ctypes.c_uint64, P)
+def create(context, device, properties, status):
+    seen.append(properties)
+    return 7
+
+@ctypes.CFUNCTYPE(P, P, P, ctypes.POINTER(ctypes.c_uint64), P)
+def create_with(context, device, properties, status):
+    listed = None
+    if properties:
+        listed = []
+        while properties[len(listed)]:
+            listed += properties[len(listed)], properties[len(listed) + 1]
+    seen.append(listed)
+    return 7
+
+at = table(150)
+for place, function in (
+    (GET_DEVICE_INFO, device_info), (CREATE_QUEUE, create), (CREATE_QUEUE_WITH, create_with)
+):
+    ctypes.c_void_p.from_address(at + 8 * place).value = ctypes.cast(function, P).value
+count, own = ctypes.c_uint(), P()
+assert layer.clInitLayer(150, P(at), ctypes.byref(count), ctypes.byref(own)) == 0
+made = (ctypes.c_size_t * count.value).from_address(own.value)
+old, new = type(create)(made[CREATE_QUEUE]), type(create_with)(made[CREATE_QUEUE_WITH])
+
+def created(device, properties):
+    if isinstance(properties, int):
+        assert old(None, device, properties, None) == 7
+    else:
+        listed = None if properties is None else [*properties, 0]
+        given = listed and (ctypes.c_uint64 * len(listed))(*listed)
+        assert new(None, device, given, None) == 7
+    return seen.pop()
+
+for device, expected in (CPU, PROFILING), (GPU, OUT_OF_ORDER | PROFILING):
+    assert created(device, OUT_OF_ORDER | PROFILING) == expected
+    given = [OTHER, 3, PROPERTIES, OUT_OF_ORDER | PROFILING]
+    assert created(device, given) == [OTHER, 3, PROPERTIES, expected]
+    assert created(device, [OTHER, OUT_OF_ORDER]) == [OTHER, OUT_OF_ORDER]
+    assert created(device, []) == [] and created(device, None) is None and created(device, 0) == 0
+"""
+
+
+def test_queues_of_a_cpu_are_created_in_order(run_python: Run) -> None:
+    outcome(run_python, QUEUES_CREATED)
