@@ -244,7 +244,8 @@ impl fmt::Display for Priority {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QueueProperties {
-    /// Commands run in the order of their submission.
+    /// Commands run in the order of their submission. On the OpenCL driver for CPUs they do so otherwise, too
+    /// ([`Layers::waits`](crate::Layers::waits)).
     pub in_order: bool,
     /// Events carry device timestamps.
     pub profiling: bool,

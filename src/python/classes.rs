@@ -76,7 +76,8 @@ pub(super) struct Device(pub(super) crate::Device);
 ///     The context; by default the platform's default context, which other SYCL libraries use too, or a sub-device's
 ///     own.
 /// in_order : bool, optional
-///     Whether commands run in the order of their submission; by default as in a given queue, else True.
+///     Whether commands run in the order of their submission; by default as in a given queue, else True. On the
+///     OpenCL driver for CPUs they do so otherwise, too (see :func:`layers`).
 /// profiling : bool, optional
 ///     Whether events carry device timestamps; by default as in a given queue, else False.
 /// priority : str, optional

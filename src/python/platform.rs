@@ -156,7 +156,7 @@ pub(super) fn devices(
 /// -------
 /// dict
 ///     ``"waits"``: waits of several threads, of any library, cannot lock up the OpenCL driver for
-///     CPUs. ``"emulator"``: the process emulates GPUs (``USMQ_EMULATE_GPUS``).
+///     CPUs, since its queues are in-order. ``"emulator"``: the process emulates GPUs (``USMQ_EMULATE_GPUS``).
 ///
 /// Examples
 /// --------
