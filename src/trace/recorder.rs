@@ -72,36 +72,31 @@ pub(crate) fn with_default_reason(reason: Reason) -> ReasonGuard {
     with_reason(said.unwrap_or(reason))
 }
 
-/// Ends [`as_fill`].
-#[must_use = "copies are fills while the guard lives"]
-pub(crate) struct FillGuard(());
+/// Clears a flag of this thread.
+#[must_use = "the flag holds while the guard lives"]
+pub(crate) struct FlagGuard(fn(&Here) -> &Cell<bool>);
 
-impl Drop for FillGuard {
+impl FlagGuard {
+    fn set(flag: fn(&Here) -> &Cell<bool>) -> Self {
+        here(|here| flag(here).set(true));
+        Self(flag)
+    }
+}
+
+impl Drop for FlagGuard {
     fn drop(&mut self) {
-        here(|here| here.fills.set(false));
+        here(|here| (self.0)(here).set(false));
     }
 }
 
 /// Copies of this thread count as fills while the guard lives.
-pub(crate) fn as_fill() -> FillGuard {
-    here(|here| here.fills.set(true));
-    FillGuard(())
-}
-
-/// Ends [`as_continuation`].
-#[must_use = "commands continue others while the guard lives"]
-pub(crate) struct ContinuationGuard(());
-
-impl Drop for ContinuationGuard {
-    fn drop(&mut self) {
-        here(|here| here.continues.set(false));
-    }
+pub(crate) fn as_fill() -> FlagGuard {
+    FlagGuard::set(|here| &here.fills)
 }
 
 /// Commands of this thread count as the rest of the command that they wait for, while the guard lives.
-pub(crate) fn as_continuation() -> ContinuationGuard {
-    here(|here| here.continues.set(true));
-    ContinuationGuard(())
+pub(crate) fn as_continuation() -> FlagGuard {
+    FlagGuard::set(|here| &here.continues)
 }
 
 /// Restores the previous source line of this thread.

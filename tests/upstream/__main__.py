@@ -66,6 +66,7 @@ DEFECTS = [
     Defect("driver_vendor_file.py"),
     Defect("out_of_order_waits.cpp", ("hang",)),
     Defect("out_of_order_release.cpp", ("hang",)),
+    Defect("copy_addresses.cpp"),
     Defect("fork_exit.cpp"),
     Defect("nanoarrow_views.py", ("crash",)),
     Defect("pyarrow_empty_views.py"),
