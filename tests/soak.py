@@ -369,7 +369,7 @@ def main() -> int:
     done, times, samples = Counter[str](), [], []
     while (now := time.monotonic()) < end:
         faulthandler.dump_traceback_later(SECONDS_OF_A_ROUND, exit=True)
-        for name in [*names, *(["demo"] if sum(done.values()) % ROUNDS_BEFORE_DEMO == 0 else [])]:
+        for name in [*names, *(["demo"] if done["rounds"] % ROUNDS_BEFORE_DEMO == 0 else [])]:
             getattr(job, name)()
             done[name] += 1
         done["rounds"] += 1
