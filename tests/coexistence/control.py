@@ -17,9 +17,10 @@
     waits   dpctl alone: two threads, each with two out-of-order queues, that call
             `SyclQueue.submit`, which waits: locked up in 3 of 6 runs, one more aborted at its end;
             with the layer that `import usmq` adds, in none of 4
-    blas    two threads that compute `matmul` on queues of both, for 240 s: wrong in 1 of 164,846
-            rounds; never in 126,478 rounds with queues of their own. Set OPENCL_LAYERS to usmq's
-            layer, since these threads can lock up the driver without it
+    blas    two threads that compute `matmul` on queues of both, or on their own (`blas-own`). A
+            longer form, also with `dot` and `norm`, for 240 s: wrong in 1 of 164,846 rounds; never
+            in 126,478 rounds with queues of their own. Set OPENCL_LAYERS to usmq's layer, since
+            these threads can lock up the driver without it
 
 A hang prints the stacks after 20 s and exits with status 1. A run may also hang at the end of the
 process, where dpctl waits for its host tasks.
