@@ -240,6 +240,11 @@ fn why_no_graph<'a>(
             None => format!("usmq uses SYCL graphs on this backend with {GRAPHS}=1 only"),
         }));
     }
+    if let Some(without) = device.capabilities().no_graphs_on
+        && device.platform()?.name() == without
+    {
+        return Ok(Some("adapter v1 of Level Zero waits at a SYCL graph for other work, too".to_owned()));
+    }
     let count = nodes.clone().count();
     if count < FEW {
         return Ok(Some(format!("a SYCL graph of fewer than {FEW} commands is not faster")));

@@ -70,6 +70,9 @@ pub(crate) struct Capabilities {
     /// A SYCL graph is the faster way to submit many commands. The OpenCL CPU driver takes up to twice as long for one
     /// as for its commands.
     pub prefers_graphs: bool,
+    /// The platform, by name, of an adapter whose submissions of a SYCL graph wait for the events of earlier ones again, when
+    /// these events may stand for other work (docs/upstream.md).
+    pub no_graphs_on: Option<&'static str>,
 }
 
 const NONE: Capabilities = Capabilities {
@@ -88,6 +91,7 @@ const NONE: Capabilities = Capabilities {
     suggests_work_groups: false,
     work_dimensions: false,
     prefers_graphs: false,
+    no_graphs_on: None,
 };
 
 /// Backends whose adapters can enable peer access.
@@ -101,6 +105,7 @@ const LEVEL_ZERO: Capabilities = Capabilities {
     needs_flush: true,
     parts_share_context: true,
     opencl_c_library: Some(("libocloc.so", "intel-ocloc")),
+    no_graphs_on: Some("Intel(R) oneAPI Unified Runtime over Level-Zero"), // adapter v1
     ..WITH_PEERS
 };
 
@@ -213,5 +218,6 @@ mod tests {
         assert_eq!(list(|can| can.work_dimensions), ["opencl"]);
         assert_eq!(list(|can| can.parts_share_context), ["level_zero"]);
         assert_eq!(list(|can| can.prefers_graphs), discrete);
+        assert_eq!(list(|can| can.no_graphs_on.is_some()), ["level_zero"]);
     }
 }

@@ -165,15 +165,10 @@ impl SyclGraph {
     /// As [`CommandList::submit`].
     pub(crate) unsafe fn submit(&self, after: &[Event]) -> Result<Event> {
         let begun = recorder::begin();
-        // Level Zero's adapter v1 waits again for the events of a submission at later ones, when an event that a host thread
-        // completes may stand for other work.
-        let is_own =
-            |event: &Event| event.host().is_none() && event.queue().context() == self.queue.context();
-        let joined = if after.iter().all(is_own) { None } else { Some([self.queue.barrier_now(after)?]) };
-        let mut list = self.queue.wait_list(joined.as_ref().map_or(after, |joined| &joined[..]))?;
+        let mut list = self.queue.wait_list(after)?;
         list.submission.prints = self.prints;
         list.submission.commands = self.commands;
-        // SAFETY: the caller's promise for the memory; `list`, `joined` and `after` keep the events alive during the call.
+        // SAFETY: the caller's promise for the memory; `list` and `after` keep the events alive during the call.
         let raw = unsafe { ffi::graph_submit(self.raw.get()?, self.queue.raw()?, &list.addresses) };
         let raw = raw.during("replaying a SYCL graph")?;
         let event = Event::of_launch(raw, &self.queue, replay(self, after), &list.submission);

@@ -30,9 +30,9 @@ static PROXIES: Lazy<Mutex<HashMap<usize, VecDeque<Proxy>>>> = Lazy::new(Mutex::
 
 /// An event of `queue`'s context that completes after `source`, an event of another context.
 pub(super) fn proxy_event(source: &Event, queue: &Queue) -> Result<Event> {
-    // The runtime orders the commands where the backend has no user events, and behind a host task.
-    let user_event = if source.is_held_back_for(queue) { None } else { UserEvent::new(queue)? };
-    let Some((user_event, event)) = user_event else { return Ok(source.clone()) };
+    // The runtime orders the commands where the backend has no user events.
+    let Some((user_event, event)) = UserEvent::new(queue)? else { return Ok(source.clone()) };
+    source.wait_while_held_back_for(queue)?;
     source.queue().flush();
     queue.waits_for_proxies().fetch_add(1, Ordering::AcqRel);
     let proxy =

@@ -321,6 +321,16 @@ impl Event {
             && !self.raw().and_then(is_with_driver).unwrap_or(false)
     }
 
+    /// Blocks while the command is held back for `queue`. The host task that holds it back needs no thread that submits, and
+    /// the caller does not hold Python's lock.
+    pub(super) fn wait_while_held_back_for(&self, queue: &Queue) -> Result<()> {
+        if !self.is_held_back_for(queue) {
+            return Ok(());
+        }
+        checks::waits(|| false);
+        interrupt::uninterruptible(|| poll_until(|| !self.is_held_back_for(queue), || ())).map(drop)
+    }
+
     /// Whether the device executes the command, or has executed it.
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self.status(), Ok(EventStatus::Submitted))

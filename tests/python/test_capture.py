@@ -69,7 +69,9 @@ def test_long_parts_are_sycl_graphs_on_request_and_where_they_are_faster(
         for _ in range(12):
             add(x, y)
     wanted = bool(setting) or y.device.backend != "opencl"
-    is_graph = wanted and "ext_oneapi_limited_graph" in y.device.aspects
+    # Adapter v1 of Level Zero (docs/upstream.md).
+    has_graphs = y.device.platform.name != "Intel(R) oneAPI Unified Runtime over Level-Zero"
+    is_graph = wanted and has_graphs and "ext_oneapi_limited_graph" in y.device.aspects
     assert (f"12 commands, {'SYCL graph' if is_graph else 'prepared list'}") in graph.explain()
     for _ in range(3):
         graph.replay()
@@ -236,7 +238,9 @@ def test_a_replay_behind_a_pending_host_task_of_dpnp(
     expected = advanced(expected, length)
     assert dpnp.asnumpy(y).tolist() == expected.tolist()
     assert z.tolist() == expected.tolist()
-    assert pending, "the kernel took too little time"
+    # An engine of Level Zero stops at a command that waits, so usmq waits for the host task.
+    waits = ours.device.backend == "level_zero"
+    assert pending or waits, "the kernel took too little time"
 
 
 def dpnp_programs(chosen: random.Random, count: int) -> list[tuple[str, int, int]]:

@@ -40,7 +40,7 @@ def queues() -> list[usmq.Queue]:
     device = usmq.current_queue().device
     found = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
     found += [usmq.Queue(device, in_order=False)]
-    if device.max_compute_units > 1:
+    if "partition_equally" in device.partition_properties:
         found += [usmq.Queue(part) for part in device.sub_devices(1)[:2]]
     return found
 

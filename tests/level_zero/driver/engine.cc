@@ -25,6 +25,9 @@ namespace {
 // A command in the random order is one of the first this many that may run.
 constexpr size_t CHOICE = 8;
 
+// The time after which a command that cannot begin is written to stderr.
+constexpr std::chrono::seconds STALL{20};
+
 struct Entry {
   Command command;
   std::shared_ptr<Run> run;
@@ -54,6 +57,18 @@ bool may_overtake(const Entry &later, const Entry &earlier) {
     return !later.list->in_order && !later.command.ordered && !earlier.command.ordered;
   }
   return !later.exclusive && !earlier.exclusive;
+}
+
+// Describes a command that its engine has been unable to begin for long, which explains a program that hangs.
+void describe_stall(const Engine *engine, const Entry &entry, size_t behind) {
+  std::string text = entry.command.name + " on engine " + hexadecimal(engine) + " waits for";
+  for (size_t i = 0; i < entry.command.waits.size(); ++i) {
+    const Wait &wait = entry.command.waits[i];
+    const bool submitted = wait.slot != nullptr ? entry.runs[i] != nullptr || wait.slot->current != nullptr
+                                                : wait.event->signalled || wait.event->signallers != 0;
+    text += " " + hexadecimal(wait.event->handle) + (submitted ? "" : " (no submitted command signals it)");
+  }
+  std::fprintf(stderr, "usmq's Level Zero driver: stall: %s; %zu commands behind it\n", text.c_str(), behind);
 }
 
 void delay() {
@@ -101,7 +116,11 @@ private:
     for (;;) {
       size_t chosen = choose();
       while (chosen == entries.size()) {
-        changed.wait(lock);
+        const auto *first = entries.empty() ? nullptr : entries.front().run.get();
+        const bool in_time = changed.wait_for(lock, STALL) == std::cv_status::no_timeout;
+        if (!in_time && first != nullptr && !entries.empty() && entries.front().run.get() == first) {
+          describe_stall(this, entries.front(), entries.size() - 1);
+        }
         chosen = choose();
       }
       Entry entry = std::move(entries[chosen]);

@@ -6,6 +6,7 @@
 #include "report.h"
 #include "switches.h"
 
+#include <cstdio>
 #include <unordered_map>
 
 namespace front {
@@ -43,6 +44,9 @@ bool signalled(const Fence &fence) { return fence.signalled || (fence.run != nul
 void submit_lists(Engine *engine, uint32_t number, ze_command_list_handle_t *handles) {
   for (uint32_t i = 0; i < number; ++i) {
     const List &list = find_list(handles[i]);
+    if (switches().trace) {
+      std::fprintf(stderr, "  list %s\n", hexadecimal(handles[i]).c_str());
+    }
     for (const Command &command : list.commands) {
       submit(engine, command, list.pending, true);
     }
@@ -84,6 +88,10 @@ ze_result_t append(ze_command_list_handle_t handle, Appended what) {
   list->next_id = 0;
   will_signal(command, what.signal, list->immediate);
   if (!list->immediate) {
+    if (switches().trace) {
+      std::fprintf(stderr, "  %s in list %s, signals %s\n", command.name.c_str(), hexadecimal(handle).c_str(),
+                   hexadecimal(what.signal).c_str());
+    }
     list->commands.push_back(std::move(command));
     return ZE_RESULT_SUCCESS;
   }
