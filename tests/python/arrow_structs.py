@@ -155,8 +155,10 @@ _name.restype, _name.argtypes = c_char_p, [py_object]
 _names: dict[bytes, Any] = {}
 
 
-def capsule(at: int, name: bytes) -> Any:
+def capsule(at: int, name: bytes | None) -> Any:
     """Return a capsule that owns nothing: the caller must keep its contents."""
+    if name is None:
+        return _new(at, None, None)
     kept = _names.setdefault(name, ctypes.create_string_buffer(name))
     return _new(at, ctypes.cast(kept, c_char_p), None)
 
@@ -311,3 +313,12 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     assert settled, [live() - before, *filter(None, (p.settled() for p in producers))]
     for producer in producers:
         assert not getattr(producer, "faults", None), producer.faults
+
+
+@pytest.fixture(params=["sub-device", "context of its own"])
+def queue_without_ordinal(request: pytest.FixtureRequest) -> usmq.Queue:
+    """Return a queue whose memory has no device number."""
+    if request.param == "sub-device":
+        return usmq.Queue(request.getfixturevalue("sub_device"))
+    device = usmq.current_queue().device
+    return usmq.Queue(device, context=usmq.Context([device]))

@@ -5,6 +5,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+import usmq
+
 FOLDER = Path(__file__).parent.parent / "cuda"
 
 
@@ -23,3 +26,12 @@ def environment(driver: Path, **extra: str) -> dict[str, str]:
     """Return this process's environment, with that driver in place of any other."""
     path = os.environ.get("LD_LIBRARY_PATH")
     return os.environ | {"LD_LIBRARY_PATH": f"{driver}:{path}" if path else str(driver)} | extra
+
+
+def skip_if_installed() -> None:
+    """Skip a test about machines without a CUDA driver."""
+    try:
+        usmq.asarray([0], device="cuda:0")
+    except usmq.RuntimeNotFoundError:
+        return
+    pytest.skip("a CUDA driver is installed; see the tests in tests/cuda")

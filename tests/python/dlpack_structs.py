@@ -290,14 +290,16 @@ class Answers:
         self.device, self.tensor = device, tensor
 
     def __dlpack_device__(self) -> Any:
-        if isinstance(self.device, Exception):
-            raise self.device
-        return self.device
+        return self._answer(self.device)
 
     def __dlpack__(self, **_: Any) -> Any:
-        if isinstance(self.tensor, Exception):
-            raise self.tensor
-        return self.tensor
+        return self._answer(self.tensor)
+
+    @staticmethod
+    def _answer(answer: Any) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def read_only(kind: str = "shared") -> tuple[Any, Any]:
@@ -351,26 +353,19 @@ LAYOUTS: list[tuple[Any, Any, int]] = [
     ((2, 0, 3), None, 0),
 ]
 
+# Tests of Rust have more cases of each field (`tests/fuzz/targets/dlpack.rs`).
 MALFORMED: dict[str, dict[str, Any]] = {
-    **{f"dtype {d}": {"dtype": d} for d in [(0, 32, 2), (0, 32, 0), (0, 4, 1), (1, 0, 1)]},
-    **{f"dtype {d}": {"dtype": d} for d in [(2, 8, 1), (4, 8, 1), (6, 1, 1), (3, 64, 1)]},
-    **{f"dtype {d}": {"dtype": d} for d in [(5, 32, 1), (2, 128, 1), (255, 8, 1), (0, 255, 1)]},
+    **{f"dtype {d}": {"dtype": d} for d in [(0, 32, 2), (1, 0, 1), (2, 128, 1), (0, 255, 1)]},
+    **{f"dtype of code {code}": {"dtype": (code, 8, 1)} for code in range(7, 18)},
     "dtype padded": {"dtype": (17, 4, 1), "flags": SUBBYTE_PADDED},
     "dtype of 6 bits padded": {"dtype": (15, 6, 1), "flags": SUBBYTE_PADDED},
-    **{f"dtype of code {code}": {"dtype": (code, 8, 1)} for code in range(7, 18)},
-    "shape negative": {"shape": (-1,)},
-    "shape negative twice": {"shape": (-4, -6)},
+    "shape negative": {"shape": (-4, -6)},
     "shape negative and nothing": {"shape": (0, -1)},
-    "shape most negative": {"shape": (-(2**63), 2)},
-    "shape whose size overflows": {"shape": (HUGE, 4)},
     "shape whose size overflows to 0": {"shape": (2**32, 2**32)},
-    "shape whose bytes overflow": {"shape": (HUGE,)},
     "shape that repeats too often": {"shape": (2**40, 2**40), "strides": (0, 0)},
     "shape NULL": {"null_shape": True},
     "data NULL": {"data": None},
     "ndim -1": {"ndim": -1},
-    "ndim most negative": {"ndim": -(2**31)},
-    "ndim huge": {"ndim": 2**31 - 1},
     "strides up": {"shape": (2,), "strides": (HUGE,)},
     "strides down": {"shape": (2,), "strides": (-HUGE,)},
     "strides most negative": {"shape": (2,), "strides": (-(2**63),)},
@@ -379,7 +374,6 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "strides that overflow with the size": {"shape": (2**20,), "strides": (2**44,)},
     "strides that overflow with a huge size": {"shape": (2**40,), "strides": (2**24,)},
     "byte offset at the top": {"byte_offset": 2**64 - 4},
-    "byte offset over 63 bits": {"byte_offset": 2**63},
 }
 
 # The text of an error about a device type.

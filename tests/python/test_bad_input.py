@@ -37,14 +37,12 @@ def test_a_shape_too_large_for_the_device_is_an_allocation_error(
     assert any(character.isdigit() for character in str(caught.value))
 
 
+# src/array/layout_tests.rs and test_argument_errors.py have other extents.
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [
-        *[
-            (shape, "u1")
-            for shape in [(2**40, 2**40), (2**32, 2**32), (2**63,), (2**64,), (2**70,)]
-        ],
-        *[((2**61,), "f8"), ((2**62,), "c16"), ((2**21, 2**21, 2**21), "u2")],
+        *[((2**40, 2**40), "u1"), ((2**32, 2**32), "u1"), ((0, 2**40, 2**40), "u1")],
+        *[((2**61,), "f8"), ((2**21,) * 3, "u2")],
     ],
     ids=str,
 )
@@ -53,14 +51,6 @@ def test_a_shape_that_overflows_is_a_value_error(
 ) -> None:
     with pytest.raises((ValueError, OverflowError)):
         create(shape, dtype=dtype)
-
-
-def test_an_overflow_beside_a_zero_matches_numpy_or_is_an_error() -> None:
-    try:
-        x = usmq.empty((0, 2**40, 2**40))
-    except ValueError:
-        return
-    assert x.size == 0
 
 
 @pytest.mark.parametrize("shape", [-1, (-1,), (3, -2), (-2, -2), (0, -1), (-(2**63),)], ids=str)
@@ -137,20 +127,6 @@ def test_a_list_that_contains_itself_is_refused() -> None:
     endless.append(endless)
     with pytest.raises((TypeError, ValueError, RecursionError)):
         usmq.asarray(endless)
-
-
-def test_data_of_the_other_byte_order_is_converted_or_refused() -> None:
-    host = np.arange(5, dtype=">i4")
-    try:
-        x = usmq.asarray(host)
-    except (TypeError, ValueError, BufferError):
-        return
-    assert x.to_numpy().tolist() == [0, 1, 2, 3, 4]
-
-
-def test_numpy_memory_is_not_usm() -> None:
-    with pytest.raises((usmq.InteropError, BufferError, ValueError)):
-        usmq.asarray(np.zeros(3), usm_type="host", copy=False)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import addressof, byref, c_void_p
 from typing import Any
 
@@ -32,6 +33,7 @@ from dlpack_exchange import (
 from dlpack_structs import CPU, DTYPES, I4, ONEAPI, VIEWS, Tensor, base, on_device
 
 no_leaks = arrow_structs.no_leaks
+queue_without_ordinal = arrow_structs.queue_without_ordinal
 
 Oracle = Callable[[Any, int], Any]
 
@@ -127,15 +129,10 @@ def test_objects_other_than_arrays_and_null_pointers_are_errors() -> None:
     assert out.value is None
 
 
-@pytest.mark.parametrize("place", ["sub-device", "context of its own"])
 def test_memory_without_a_device_ordinal_is_a_buffer_error(
-    request: pytest.FixtureRequest, place: str
+    queue_without_ordinal: usmq.Queue,
 ) -> None:
-    if place == "sub-device":
-        queue = usmq.Queue(request.getfixturevalue("sub_device"))
-    else:
-        queue = dl.other_context()
-    x = usmq.zeros(3, queue=queue)
+    x = usmq.zeros(3, queue=queue_without_ordinal)
     for call in (Owned, borrowed_tensor):
         with pytest.raises(BufferError, match=r"context|sub-device"):
             call(x)
@@ -275,9 +272,7 @@ def test_the_caller_keeps_a_refused_tensor(case: str, device: int) -> None:
     ],
     ids=["device", "host", "empty"],
 )
-def test_the_caller_keeps_a_tensor_if_python_has_no_memory(
-    make: Callable[[], dl.Producer],
-) -> None:
+def test_the_caller_keeps_a_tensor_if_python_has_no_memory(make: Callable[[], dl.Producer]) -> None:
     memory = pytest.importorskip("_testcapi", reason="this Python is without its own tests")
     producer = make()
     given, out = producer.__dlpack__(), c_void_p()
@@ -414,18 +409,15 @@ def test_a_failed_allocation_reports_the_reason(device: int, kind: bytes, option
 
 
 def test_the_allocator_works_without_the_gil_in_each_threads_scope() -> None:
-    found = []
+    start = threading.Barrier(8)
 
-    def work() -> None:
-        tensor, _ = allocated((100,))
-        assert tensor
-        found.append(tensor)
+    def work(_: int) -> Any:
+        start.wait()
+        return allocated((100,))[0]
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(work, range(8)))
+    assert all(found)
     assert len({tensor.address for tensor in found}) == 8
     for tensor in found:
         tensor.delete()

@@ -41,29 +41,6 @@ class OnHost:
 # --- dpnp
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("peer", LENDERS)
-def test_dpnp_imports_our_array_at_the_same_address(peer: str, kind: str, dtype: str) -> None:
-    x = usmq.asarray(base(dtype), usm_type=kind)
-    theirs = LENDERS[peer](x)
-    assert address(theirs) == x.ptr
-    assert (theirs.dtype, theirs.shape, theirs.usm_type) == (base(dtype).dtype, x.shape, kind)
-    np.testing.assert_array_equal(dpnp.asnumpy(theirs), base(dtype))
-
-
-@pytest.mark.parametrize("peer", LENDERS)
-@pytest.mark.parametrize("view", VIEWS)
-def test_our_views_round_trip_through_dpnp_at_their_address(view: str, peer: str) -> None:
-    ours, expected = VIEWS[view](usmq.asarray(base())), VIEWS[view](base())
-    theirs = LENDERS[peer](ours)
-    assert theirs.shape == expected.shape
-    np.testing.assert_array_equal(dpnp.asnumpy(theirs), expected)
-    back = usmq.from_dlpack(theirs)
-    np.testing.assert_array_equal(back.to_numpy(), expected)
-    assert address(theirs) == ours.ptr == back.ptr
-
-
 @pytest.mark.parametrize("peer", LENDERS)
 def test_dpnp_reads_complete_data_keeps_it_alive_and_writes_ours(
     peer: str, advanced: Oracle
@@ -92,18 +69,6 @@ def test_pending_work_of_dpnp_is_complete_in_our_array(advanced: Oracle) -> None
     x = usmq.from_dlpack(theirs)
     np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), STEPS))
     event.wait()
-
-
-@pytest.mark.parametrize("dtype", dl.DTYPES)
-@pytest.mark.parametrize("make", [dpnp.asarray, dpnp.tensor.asarray])
-def test_an_array_of_dpnp_is_imported_at_its_address(make: Any, dtype: str) -> None:
-    for kind in KINDS:
-        theirs = make(base(dtype), usm_type=kind)
-        for view in VIEWS.values():
-            x, part = usmq.from_dlpack(view(theirs)), view(theirs)
-            assert (x.shape, x.dtype) == (part.shape, np.dtype(dtype))
-            assert not x.size or (x.ptr, x.usm_type) == (dl.address(part), kind)
-            np.testing.assert_array_equal(x.to_numpy(), view(base(dtype)))
 
 
 def test_an_array_of_dpnp_lives_as_long_as_ours_and_stays_read_only() -> None:
@@ -185,18 +150,6 @@ def test_numpy_reads_host_accessible_arrays_in_place(kind: str, dtype: str) -> N
         np.from_dlpack(usmq.zeros(3, dtype, usm_type=kind))
 
 
-def test_numpy_gets_read_only_and_complete_data(advanced: Oracle) -> None:
-    memory, x = dl.read_only()
-    theirs = np.from_dlpack(x, device="cpu")
-    assert not theirs.flags.writeable
-    assert theirs.ctypes.data == memory._pointer
-    for kind in KINDS:
-        late = usmq.arange(0, 16, 1, dtype="u4", usm_type=kind)
-        kernel("advance")(16, late, STEPS // 4)
-        found = np.from_dlpack(late, device="cpu")
-        np.testing.assert_array_equal(found, advanced(np.arange(16), STEPS // 4))
-
-
 # --- jax, on the host
 
 
@@ -243,28 +196,7 @@ def test_jax_reads_a_view_correctly_or_refuses_it(view: str) -> None:
     np.testing.assert_array_equal(np.asarray(theirs), VIEWS[view](base()))
 
 
-def test_jax_keeps_ours_alive_and_gets_complete_data(advanced: Oracle) -> None:
-    before = live()
-    x = usmq.arange(0, 16, 1, dtype="u4", usm_type="host")
-    kernel("advance")(16, x, STEPS // 4)
-    theirs = jax.dlpack.from_dlpack(OnHost(x))
-    del x
-    others = [usmq.zeros(16, "u4", usm_type="host") for _ in range(20)]
-    expected = advanced(np.arange(16), STEPS // 4)
-    np.testing.assert_array_equal(np.asarray(theirs), expected)
-    np.testing.assert_array_equal(np.asarray(jnp.flip(theirs)), expected[::-1])
-    del theirs, others
-    assert eventually(lambda: gc.collect() >= 0 and live() == before)
-
-
 def test_a_jax_dtype_unknown_to_usmq_is_refused() -> None:
     for dtype in ("float8_e4m3fn", "float8_e5m2"):
         with pytest.raises(usmq.InteropError, match="code"):
             usmq.from_dlpack(jnp.arange(4, dtype=dtype))
-
-
-def test_a_read_only_array_is_not_exported_to_jax_which_lacks_the_flag() -> None:
-    memory, x = dl.read_only("host")
-    with pytest.raises(BufferError, match=r"read.?only"):
-        jax.dlpack.from_dlpack(OnHost(x))
-    del memory

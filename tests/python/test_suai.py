@@ -1,8 +1,9 @@
-"""`__sycl_usm_array_interface__` to and from dpctl and dpnp: same address, no copy, lifetimes."""
+"""USM to and from dpctl and dpnp, by interface and DLPack: same address, no copy, lifetimes."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -14,23 +15,8 @@ import dpnp
 import numpy as np
 import pytest
 import usmq
-
-DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
-MEMORY = {
-    "device": dpctl.memory.MemoryUSMDevice,
-    "shared": dpctl.memory.MemoryUSMShared,
-    "host": dpctl.memory.MemoryUSMHost,
-}
-VIEWS: dict[str, Callable[[Any], Any]] = {
-    "whole": lambda a: a,
-    "row": lambda a: a[1],
-    "columns": lambda a: a[:, ::2],
-    "reversed": lambda a: a[::-1],
-    "both": lambda a: a[::-2, ::-1],
-    "transposed": lambda a: a.T,
-    "element": lambda a: a[2, 3],
-    "nothing": lambda a: a[:0],
-}
+from arrow_structs import MEMORY
+from dlpack_structs import DTYPES, LENDERS, VIEWS, address, base
 
 
 class Foreign:
@@ -63,17 +49,6 @@ class Holder:
         return self.inner._get_capsule()
 
 
-def address(array: Any) -> int:
-    """Return the address of the first element of a dpnp array or a usm_ndarray."""
-    interface = array.__sycl_usm_array_interface__
-    itemsize = np.dtype(interface["typestr"]).itemsize
-    return int(interface["data"][0]) + int(interface.get("offset", 0)) * itemsize
-
-
-def base() -> Any:
-    return np.arange(24, dtype="i4").reshape(4, 6)
-
-
 @pytest.fixture
 def memory() -> Any:
     memory = dpctl.memory.MemoryUSMShared(64, queue=dpctl.SyclQueue())
@@ -81,38 +56,29 @@ def memory() -> Any:
     return memory
 
 
+PEERS = LENDERS | {
+    "asarray": dpnp.asarray,
+    "tensor.asarray": lambda x: dpnp.tensor.asarray(x, copy=False),
+}
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", MEMORY)
-def test_dpnp_imports_our_array_at_the_same_address(kind: str, dtype: str) -> None:
-    host = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
-    x = usmq.asarray(host, usm_type=kind)
-    for theirs in (dpnp.tensor.asarray(x, copy=False), dpnp.asarray(x)):
-        assert address(theirs) == x.ptr
-        assert theirs.dtype == host.dtype
-        assert theirs.shape == host.shape
+@pytest.mark.parametrize("peer", PEERS)
+def test_our_views_round_trip_through_dpnp_at_their_address(
+    peer: str, kind: str, dtype: str
+) -> None:
+    for view in VIEWS.values():
+        ours, expected = view(usmq.asarray(base(dtype), usm_type=kind)), view(base(dtype))
+        theirs = PEERS[peer](ours)
+        assert not ours.size or address(theirs) == ours.ptr
+        assert (theirs.dtype, theirs.shape) == (expected.dtype, expected.shape)
         assert theirs.usm_type == kind
-        assert theirs.sycl_queue == dpctl.SyclQueue(x.queue._get_capsule())
-        np.testing.assert_array_equal(dpnp.asnumpy(theirs), host)
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_dpnp_imports_our_views(view: str) -> None:
-    x = usmq.asarray(base())
-    ours, expected = VIEWS[view](x), VIEWS[view](base())
-    theirs = dpnp.tensor.asarray(ours, copy=False)
-    assert theirs.shape == expected.shape
-    np.testing.assert_array_equal(dpnp.tensor.asnumpy(theirs), expected)
-    if expected.size:
-        assert address(theirs) == ours.ptr
-
-
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2, 5)])
-def test_empty_arrays_are_imported_and_exported(shape: tuple[int, ...]) -> None:
-    assert dpnp.tensor.asarray(usmq.zeros(shape)).shape == shape
-    assert dpnp.asarray(usmq.zeros(shape)).shape == shape
-    x = usmq.asarray(dpnp.empty(shape, dtype="i4"), copy=False)
-    assert x.shape == shape
-    assert x.dtype == "i4"
+        assert peer in LENDERS or theirs.sycl_queue == dpctl.SyclQueue(ours.queue._get_capsule())
+        np.testing.assert_array_equal(dpnp.asnumpy(theirs), expected)
+        back = usmq.from_dlpack(theirs)
+        np.testing.assert_array_equal(back.to_numpy(), expected)
+        assert back.ptr == address(theirs)
 
 
 @pytest.mark.parametrize("kind", MEMORY)
@@ -189,44 +155,39 @@ def test_memory_of_dpctl_is_an_array_of_bytes_at_its_address(kind: str) -> None:
     assert x.to_numpy().tolist() == list(range(64))
 
 
+IMPORTS: dict[str, Callable[[Any], usmq.Array]] = {
+    "asarray": usmq.asarray,
+    "asarray in place": lambda x: usmq.asarray(x, copy=False),
+    "from_dlpack": usmq.from_dlpack,
+}
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("make", ["dpnp_array", "usm_ndarray"])
-def test_an_array_of_dpnp_is_imported_at_its_address(make: str, dtype: str) -> None:
-    host = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
-    theirs = (dpnp.asarray if make == "dpnp_array" else dpnp.tensor.asarray)(host)
-    for x in (usmq.asarray(theirs, copy=False), usmq.asarray(theirs)):
-        assert x.ptr == address(theirs)
-        assert x.dtype == host.dtype
-        assert x.shape == host.shape
-        assert x.usm_type == theirs.usm_type
-        assert x.queue == usmq.Queue(theirs.sycl_queue)
-        assert x.readonly is False
+@pytest.mark.parametrize("make", [dpnp.asarray, dpnp.tensor.asarray])
+@pytest.mark.parametrize("by", IMPORTS)
+def test_an_array_of_dpnp_is_imported_at_its_address(by: str, make: Any, dtype: str) -> None:
+    for kind, view in itertools.product(MEMORY, VIEWS.values()):
+        theirs, host = view(make(base(dtype), usm_type=kind)), view(base(dtype))
+        x = IMPORTS[by](theirs)
+        assert not x.size or x.ptr == address(theirs)
+        assert (x.dtype, x.shape, x.usm_type) == (host.dtype, host.shape, kind)
+        if by != "from_dlpack":
+            assert (x.queue, x.readonly) == (usmq.Queue(theirs.sycl_queue), False)
         np.testing.assert_array_equal(x.to_numpy(), host)
+    theirs = make(base(dtype))
     assert usmq.asarray(theirs, copy=True).ptr != address(theirs)
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_views_of_dpnp_are_imported_as_views(view: str) -> None:
-    theirs, expected = VIEWS[view](dpnp.asarray(base())), VIEWS[view](base())
-    x = usmq.asarray(theirs, copy=False)
-    assert x.shape == expected.shape
-    np.testing.assert_array_equal(x.to_numpy(), expected)
-    if expected.size:
-        assert x.ptr == address(theirs)
-
-
-def test_a_read_only_array_of_dpnp_is_read_only() -> None:
+@pytest.mark.parametrize("by", IMPORTS)
+def test_a_read_only_array_of_dpnp_is_read_only(by: str) -> None:
     theirs = dpnp.tensor.asarray(base())
     theirs.flags.writable = False
-    assert usmq.asarray(theirs, copy=False).readonly is True
+    assert IMPORTS[by](theirs).readonly is True
 
 
 def test_a_copy_made_because_of_dtype_kind_or_queue_is_ours(queue: usmq.Queue) -> None:
     theirs = dpnp.asarray(base())
-    for x in (
-        usmq.asarray(theirs, "f4"),
-        usmq.asarray(theirs, usm_type="host"),
-    ):
+    for x in (usmq.asarray(theirs, "f4"), usmq.asarray(theirs, usm_type="host")):
         assert x.ptr != address(theirs)
         np.testing.assert_array_equal(x.to_numpy(), base())
     profiled = usmq.Queue(queue.device, profiling=True)
@@ -274,13 +235,10 @@ def test_offset_strides_and_typestr_are_in_elements(memory: Any, typestr: str) -
     assert x.to_numpy().tolist() == [[9, 11, 13], [1, 3, 5]]
 
 
-def test_optional_keys_may_be_omitted_and_lists_are_accepted(memory: Any) -> None:
+def test_optional_keys_lists_and_a_stride_of_zero_are_accepted(memory: Any) -> None:
     theirs = Foreign(memory, data=[memory._pointer, False], shape=[np.int64(64)])
     del theirs.interface["strides"], theirs.interface["offset"]
     assert usmq.asarray(theirs, copy=False).to_numpy().tolist() == list(range(64))
-
-
-def test_a_stride_of_zero_repeats_an_element(memory: Any) -> None:
     x = usmq.asarray(Foreign(memory, shape=(3, 2), strides=(0, 1), offset=5), copy=False)
     assert x.to_numpy().tolist() == [[5, 6]] * 3
 
@@ -322,21 +280,15 @@ def test_the_owner_lives_until_the_work_on_it_completes(
     assert eventually(lambda: usmq.empty(1, queue=queue).size == 1 and alive() is None)
 
 
-def test_our_memory_lives_as_long_as_dpnp_needs_it() -> None:
+@pytest.mark.parametrize("library", ["dpnp", "dpctl"])
+def test_our_memory_lives_as_long_as_another_library_needs_it(library: str) -> None:
     x = usmq.arange(0, 1000, 1, dtype="i4")
-    exported = dpnp.asarray(x)[500:]
+    theirs: Any = dpnp.asarray(x)[500:] if library == "dpnp" else dpctl.memory.as_usm_memory(x)
     del x
     gc.collect()
     others = [usmq.zeros(1000, "i4") for _ in range(50)]
-    assert dpnp.asnumpy(exported).tolist() == list(range(500, 1000))
-    del others
-
-
-def test_our_memory_lives_as_long_as_dpctl_needs_it() -> None:
-    x = usmq.arange(0, 100, 1, dtype="i4")
-    theirs = dpctl.memory.as_usm_memory(x)
-    del x
-    gc.collect()
-    others = [usmq.zeros(100, "i4") for _ in range(50)]
-    assert theirs.copy_to_host().view("i4").tolist() == list(range(100))
+    if library == "dpnp":
+        assert dpnp.asnumpy(theirs).tolist() == list(range(500, 1000))
+    else:
+        assert theirs.copy_to_host().view("i4").tolist() == list(range(1000))
     del others
