@@ -122,11 +122,7 @@ class Producer:
     """
 
     def __init__(
-        self,
-        root: Node,
-        device_type: int = CPU,
-        device_id: int | None = None,
-        sync_event: int = 0,
+        self, root: Node, device_type: int = CPU, device_id: int | None = None, sync_event: int = 0
     ) -> None:
         self.root = root
         self.log: list[str] = []

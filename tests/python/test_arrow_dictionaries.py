@@ -108,53 +108,43 @@ def test_slices_of_chunks_keep_their_values() -> None:
     assert words(column) == ["c", "a", "b", "d"]
 
 
-NESTED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "struct": (
-        lambda part: pa.StructArray.from_arrays([part], ["f"]),
-        lambda column: column.children[0],
-    ),
-    "list": (
-        lambda part: pa.ListArray.from_arrays(pa.array([0, 1, len(part)], pa.int32()), part),
-        lambda column: column.children[0],
-    ),
+def offsets(part: Any, of: Any = None) -> Any:
+    return pa.array([0, 1, len(part)], of or pa.int32())
+
+
+def numbered(part: Any, start: int = 0) -> Any:
+    return pa.array(range(start, start + len(part)), pa.int32())
+
+
+# How to nest a dictionary, and the place of its column among the children.
+NESTED: dict[str, tuple[Callable[[Any], Any], list[int]]] = {
+    "struct": (lambda part: pa.StructArray.from_arrays([part], ["f"]), [0]),
+    "list": (lambda part: pa.ListArray.from_arrays(offsets(part), part), [0]),
     "large list": (
-        lambda part: pa.LargeListArray.from_arrays(pa.array([0, 1, len(part)], pa.int64()), part),
-        lambda column: column.children[0],
+        lambda part: pa.LargeListArray.from_arrays(offsets(part, pa.int64()), part),
+        [0],
     ),
-    "pairs": (
-        lambda part: pa.FixedSizeListArray.from_arrays(part, 2),
-        lambda column: column.children[0],
-    ),
-    "map": (
-        lambda part: pa.MapArray.from_arrays(
-            pa.array([0, 1, len(part)], pa.int32()), pa.array(range(len(part))), part
-        ),
-        lambda column: column.children[0].children[1],
-    ),
+    "pairs": (lambda part: pa.FixedSizeListArray.from_arrays(part, 2), [0]),
+    "map": (lambda part: pa.MapArray.from_arrays(offsets(part), numbered(part), part), [0, 1]),
     "list of structs": (
-        lambda part: pa.ListArray.from_arrays(
-            pa.array([0, 1, len(part)], pa.int32()), pa.StructArray.from_arrays([part], ["f"])
-        ),
-        lambda column: column.children[0].children[0],
+        lambda part: pa.ListArray.from_arrays(offsets(part), NESTED["struct"][0](part)),
+        [0, 0],
     ),
-    "runs": (
-        lambda part: pa.RunEndEncodedArray.from_arrays(
-            pa.array(range(1, len(part) + 1), pa.int32()), part
-        ),
-        lambda column: column.children[1],
-    ),
+    "runs": (lambda part: pa.RunEndEncodedArray.from_arrays(numbered(part, 1), part), [1]),
 }
 
 
 @pytest.mark.parametrize("name", NESTED)
 def test_nested_dictionaries_are_unified(name: str) -> None:
-    nest, inner = NESTED[name]
+    nest, places = NESTED[name]
     first = pa.array(["a", "b"] * 3).dictionary_encode()
     second = pa.array(["b", "c"] * 3).dictionary_encode()
     table = pa.table({"k": pa.chunked_array([nest(first), nest(second), nest(first)])})
     column = usmq.from_arrow(table)["k"]
     assert column.to_arrow().to_pylist() == table["k"].to_pylist()
-    assert words(inner(column)) == ["a", "b", "c"]
+    for place in places:
+        column = column.children[place]
+    assert words(column) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("of", ["int8", "uint8", "int16", "uint16"])
@@ -186,9 +176,8 @@ def test_the_cast_that_the_error_names_works() -> None:
     table = pa.table({"k": pa.chunked_array(chunks)})
     wide = table.cast(pa.schema({"k": pa.dictionary(pa.int64(), pa.string())}))
     assert usmq.from_arrow(wide)["k"].values().tolist() == [0, 100]
-    assert usmq.from_arrow(table.cast(pa.schema({"k": pa.string()})))[
-        "k"
-    ].to_arrow().to_pylist() == ["a0", "b0"]
+    plain = usmq.from_arrow(table.cast(pa.schema({"k": pa.string()})))
+    assert plain["k"].to_arrow().to_pylist() == ["a0", "b0"]
 
 
 def test_ordered_dictionaries_keep_their_order_or_are_refused() -> None:

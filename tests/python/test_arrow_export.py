@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import addressof
 from typing import Any
 
@@ -21,7 +22,6 @@ from arrow_structs import (
     KINDS,
     ONEAPI,
     STEPS,
-    ArrowDeviceArray,
     Exported,
     buffers,
     capsule,
@@ -36,9 +36,10 @@ from arrow_structs import (
     text,
     wait_for,
 )
-from test_arrow_types import TYPES, made
+from test_arrow_types import TYPES, as_column, made
 
 no_leaks = arrow_structs.no_leaks
+queue_without_ordinal = arrow_structs.queue_without_ordinal
 
 Oracle = Callable[[Any, int], Any]
 TABLE = pa.table({"a": pa.array([1, None, 3], pa.int32()), "b": ["x", None, "long enough"]})
@@ -66,8 +67,13 @@ def is_usm(at: int) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_d1_only_buffers_are_in_usm(source: str, kind: str) -> None:
-    exported = Exported(SOURCES[source](usm_type=kind))
+def test_d1_d2_d3_only_buffers_are_in_usm_and_the_device_is_oneapi(source: str, kind: str) -> None:
+    kept = SOURCES[source](usm_type=kind)
+    for _ in range(20):  # fresh memory is often zero by chance
+        exported = Exported(kept)
+        assert list(exported.device.reserved) == [0, 0, 0]
+    assert exported.device.device_type == ONEAPI
+    assert exported.device.device_id == usmq.current_queue().device.ordinal
     found = [at for array in tree(exported.array) for at in buffers(array) if at]
     assert found
     assert all(is_usm(at) for at in found)
@@ -77,24 +83,7 @@ def test_d1_only_buffers_are_in_usm(source: str, kind: str) -> None:
     assert not exported.device.sync_event or not is_usm(exported.device.sync_event)
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_d2_the_reserved_field_is_zero(source: str) -> None:
-    kept = SOURCES[source]()
-    for _ in range(20):  # fresh memory is often zero by chance
-        assert list(Exported(kept).device.reserved) == [0, 0, 0]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("source", SOURCES)
-def test_d3_every_kind_of_usm_is_oneapi(source: str, kind: str) -> None:
-    exported = Exported(SOURCES[source](usm_type=kind))
-    assert exported.device.device_type == ONEAPI
-    assert exported.device.device_id == usmq.current_queue().device.ordinal
-
-
-def test_d3_the_device_is_that_of_the_data(
-    two_devices: tuple[usmq.Device, usmq.Device],
-) -> None:
+def test_d3_the_device_is_that_of_the_data(two_devices: tuple[usmq.Device, usmq.Device]) -> None:
     for device in two_devices:
         for source in SOURCES.values():
             exported = Exported(source(queue=usmq.Queue(device)))
@@ -102,16 +91,10 @@ def test_d3_the_device_is_that_of_the_data(
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("place", ["sub-device", "context of its own"])
 def test_d4_memory_without_a_device_ordinal_is_not_exported(
-    request: pytest.FixtureRequest, place: str, source: str
+    queue_without_ordinal: usmq.Queue, source: str
 ) -> None:
-    if place == "sub-device":
-        queue = usmq.Queue(request.getfixturevalue("sub_device"))
-    else:
-        device = usmq.current_queue().device
-        queue = usmq.Queue(device, context=usmq.Context([device]))
-    obj = SOURCES[source](queue=queue)
+    obj = SOURCES[source](queue=queue_without_ordinal)
     with pytest.raises(usmq.InteropError, match=r"context|sub-device"):
         obj.__arrow_c_device_array__()
     if source in ("column", "table"):
@@ -120,12 +103,14 @@ def test_d4_memory_without_a_device_ordinal_is_not_exported(
         assert len(obj.to_arrow()) == 3
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["own queue", "another of the context"])
 @pytest.mark.parametrize("wait", [None, False, True])
 def test_d5_the_event_completes_after_the_work_on_the_data(
-    advanced: Oracle, wait: bool | None
+    advanced: Oracle, wait: bool | None, own: bool
 ) -> None:
     x = usmq.arange(0, 4, 1, dtype="u4")
-    running = kernel("advance")(4, x, STEPS)
+    queue = x.queue if own else usmq.Queue(x.device, in_order=False)
+    running = kernel("advance")(4, x, STEPS, queue=queue)
     exported = Exported(usmq.from_arrow(x), wait=wait)
     if wait:
         assert running.done()
@@ -152,16 +137,6 @@ def test_d5_one_event_covers_the_work_on_all_children(late: int, advanced: Oracl
     for n, child in enumerate(children(exported.array)):
         found = read(buffers(child)[1], "u4", 4)
         np.testing.assert_array_equal(found, advanced(np.full(4, n), steps[n]))
-
-
-def test_d5_the_work_may_be_on_another_queue_of_the_context(advanced: Oracle) -> None:
-    x = usmq.arange(0, 4, 1, dtype="u4")
-    other = usmq.Queue(x.device, in_order=False)
-    kernel("advance")(4, x, STEPS, queue=other)
-    exported = Exported(x)
-    wait_for(exported.device)
-    found = read(buffers(exported.array)[1], "u4", 4)
-    np.testing.assert_array_equal(found, advanced(np.arange(4), STEPS))
 
 
 def test_d5_no_event_is_set_once_the_work_is_complete_unless_another_library_may_work() -> None:
@@ -208,15 +183,6 @@ def test_d7_release_works_at_another_address_and_on_any_thread(source: str, thre
     assert twice_moved.array.release is None
     assert schema.release is None
     assert eventually(lambda: live() == before)
-
-
-@pytest.mark.parametrize("name", ["struct of many", "list of structs", "map", "dense union"])
-def test_d8_all_structs_may_be_moved(name: str) -> None:
-    exported = Exported(usmq.from_arrow(made(name, True)))
-    for root in (move(exported.device).array, move(exported.schema)):
-        assert all(part.release and part.private_data for part in tree(root))
-        release(root)
-        assert root.release is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -296,27 +262,19 @@ def check(schema: Any, array: Any) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_d11_d12_buffers_and_children_match_the_type(name: str) -> None:
+def test_d8_d11_d12_d13_all_structs_match_the_type_and_may_be_moved(name: str) -> None:
     for nulls, cut in itertools.product((True, False), [(0, 30), (7, 23), (9, 9), (29, 30)]):
         for array in (made(name, nulls), made(name, nulls)[slice(*cut)]):
-            column = usmq.from_arrow(array)
-            if isinstance(column, usmq.Table):
-                column = usmq.from_arrow(pa.table({"x": array}))["x"]
+            column = as_column(array)
             for obj in (column, column[1:]):
                 exported = Exported(obj)
                 check(exported.schema, exported.array)
                 assert exported.array.length == len(obj)
-
-
-@pytest.mark.parametrize("name", TYPES)
-def test_d13_empty_arrays_are_exported_like_others(name: str) -> None:
-    exported = Exported(usmq.from_arrow(made(name, True)[:0]))
-    assert exported.array.release
-    assert exported.array.length == 0
-    wait_for(exported.device)
-    struct = move(exported.device)
-    release(struct)
-    assert struct.array.release is None
+                wait_for(exported.device)
+                for root in (move(exported.device).array, move(exported.schema)):
+                    assert all(part.release and part.private_data for part in tree(root))
+                    release(root)
+                    assert root.release is None
 
 
 @pytest.mark.parametrize("part", [TABLE, TABLE[1:], TABLE[:0], pa.table({})])
@@ -333,7 +291,7 @@ def test_d14_a_record_batch_is_a_struct_without_offset_or_nulls(part: pa.Table) 
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_d16_an_export_copies_nothing(source: str) -> None:
+def test_d16_y7_an_export_copies_nothing(source: str) -> None:
     obj = SOURCES[source]()
     before, used = live(), usmq.memory_stats()["device"]["used"]
     exports = [Exported(obj) for _ in range(10)]
@@ -383,18 +341,13 @@ def test_exports_on_many_threads_are_each_released() -> None:
     column = usmq.from_arrow(pa.array([{"a": 1, "b": ["x"]}] * 100))
     start = threading.Barrier(4)
 
-    def work() -> None:
+    def work(_: int) -> None:
         start.wait()
         for _ in range(50):
-            exported = Exported(column)
-            struct: ArrowDeviceArray = move(exported.device)
-            release(struct)
+            release(move(Exported(column).device))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert column.to_arrow().to_pylist() == [{"a": 1, "b": ["x"]}] * 100
 
 

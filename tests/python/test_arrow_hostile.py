@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import arrow_structs
+import cuda_driver
 import dpctl
 import dpctl.memory
 import numpy as np
@@ -130,57 +131,33 @@ def too_deep(producer: Producer) -> None:
         root.children = addressof(links)
 
 
-# The change, and the array to change.
+# The change, and the array to change. Tests of Rust have more numbers for each field, in host and
+# device arrays (tests/fuzz/targets/arrow.rs, tests/suite/arrow_release.rs).
 ARRAYS: dict[str, tuple[str, Callable[[Producer], None]]] = {
     "released": ("ints", of_array(release=None)),
     "negative length": ("ints", of_array(length=-1)),
-    "length times size overflows": ("ints", of_array(length=2**62)),
-    "largest length": ("ints", of_array(length=2**63 - 1, null_count=-1)),
-    "negative offset": ("ints", of_array(offset=-1)),
     "offset plus length overflows": ("ints", of_array(offset=2**63 - 1)),
-    "offset times size overflows": ("ints", of_array(offset=2**62)),
-    "null count below -1": ("ints", of_array(null_count=-2)),
     "null count above length": ("ints", of_array(null_count=5)),
     "nulls without a bitmap": ("ints", buffer(0)),
     "no array of buffers": ("ints", of_array(buffers=None)),
-    "too few buffers": ("ints", of_array(n_buffers=1)),
     "too many buffers": ("ints", of_array(n_buffers=3)),
-    "no buffers": ("ints", of_array(n_buffers=0)),
-    "negative number of buffers": ("ints", of_array(n_buffers=-1)),
-    "huge number of buffers": ("ints", of_array(n_buffers=2**60)),
     "no data": ("ints", buffer(1)),
-    "negative number of children": ("ints", of_array(n_children=-1)),
     "children that are not there": ("ints", of_array(n_children=1)),
-    "texts without offsets": ("texts", buffer(1)),
     "texts with two buffers": ("texts", of_array(n_buffers=2)),
-    "largest length of texts": ("texts", of_array(length=2**63 - 1)),
     "list without children": ("lists", of_array(n_children=0)),
-    "list without array of children": ("lists", of_array(children=None)),
     "list of a child at NULL": ("lists", no_child),
-    "list of a released child": ("lists", of_child(release=None)),
     "list of two": ("lists", of_array(n_children=2)),
-    "list of many": ("lists", of_array(n_children=2**61)),
-    "child of negative length": ("lists", of_child(length=-1)),
-    "child without data": ("lists", of_child(buffers=None)),
     "child of too few buffers": ("lists", of_child(n_buffers=1)),
-    "pairs of too short a child": ("pairs", of_child(length=3)),
     "pairs of an overflowing length": ("pairs", of_array(length=2**63 - 1)),
     "pairs beyond their child": ("pairs", of_array(offset=1)),
-    "struct longer than its child": ("struct", of_array(length=3)),
     "struct beyond its child": ("struct", of_array(offset=1)),
     "struct of two buffers": ("struct", of_array(n_buffers=2)),
     "batch of columns of two lengths": ("batch", of_child(1, length=1)),
     "batch of a released column": ("batch", of_child(1, release=None)),
     "words without dictionary": ("words", of_array(dictionary=None)),
-    "words of a released dictionary": (
-        "words",
-        lambda p: setter(release=None)(dictionary(p.array)),
-    ),
-    "words of a negative dictionary": ("words", lambda p: setter(length=-1)(dictionary(p.array))),
-    "dictionary that the type does not have": (
-        "words",
-        lambda p: setter(dictionary=None)(p.schema),
-    ),
+    "released dictionary": ("words", lambda p: setter(release=None)(dictionary(p.array))),
+    "dictionary of length -1": ("words", lambda p: setter(length=-1)(dictionary(p.array))),
+    "dictionary without a type": ("words", lambda p: setter(dictionary=None)(p.schema)),
     "views without sizes": ("views", of_array(n_buffers=2)),
     "views of no texts": ("views", buffer(2)),
     "views of sizes at NULL": ("views", buffer(3)),
@@ -270,17 +247,13 @@ def test_contents_are_validated_before_pyarrow_reads_them(case: str, way: str) -
     column = usmq.from_arrow(
         Producer(node) if way == "host" else Producer(node.on_device(way), ONEAPI)
     )
-    table = usmq.Table({"x": column})
-    with pytest.raises(usmq.InteropError, match=says):
-        column.to_arrow()
-    with pytest.raises(usmq.InteropError, match=says):
-        table.to_arrow()
+    readers = [column.to_arrow, usmq.Table({"x": column}).to_arrow]
     if way in ("shared", "host"):
         host = column.to(usm_type="shared")
+        readers += [host.host_view, usmq.Table({"x": host}).host_view]
+    for read in readers:
         with pytest.raises(usmq.InteropError, match=says):
-            host.host_view()
-        with pytest.raises(usmq.InteropError, match=says):
-            usmq.Table({"x": host}).host_view()
+            read()
 
 
 def test_an_array_of_usmq_is_not_reinterpreted_as_another_type() -> None:
@@ -293,11 +266,9 @@ def test_an_array_of_usmq_is_not_reinterpreted_as_another_type() -> None:
             usmq.from_arrow(gives(**{way: lambda pair=pair: pair}))
 
 
-FORMATS = [None, b"", b"z z", b"zz", b"ii", b"w", b"w:", b"w:-1", b"w:x", b"w:99999999999999999999"]
-FORMATS += [b"d", b"d:", b"d:5", b"d:5,2,77", b"d:x,y", b"t", b"td", b"tdX", b"tt", b"ttX"]
-FORMATS += [b"ts", b"tss", b"tsx:", b"tD", b"ti", b"tiX", b"+", b"+x", b"+w", b"+w:", b"+w:-2"]
-FORMATS += [b"+l", b"+s:", b"+u", b"+ud", b"+us:0,0", b"+us:-1", b"+us:128", b"+v", b"+vx", b"v"]
-FORMATS += [b"vx", b"\xff\xfe", b"i\n", b" i", b"I:", b"x" * 100_000]
+# tests/fuzz/targets/format.rs has the others.
+FORMATS = [None, b"", b"zz", b"ii", b"w:-1", b"d:x,y", b"tsx:", b"+w:-2", b"+us:0,0", b"\xff\xfe"]
+FORMATS += [b"+l", b"x" * 100_000]
 
 
 @pytest.mark.parametrize("way", ["device array", "oneAPI array"])
@@ -308,13 +279,10 @@ def test_an_invalid_format_is_refused(form: bytes | None, way: str) -> None:
     refused(producer, way)
 
 
+# src/interop/arrow/schema_tests.rs has other numbers of children, names and metadata.
 SCHEMAS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "released": ("ints", setter(release=None)),
-    "negative number of children": ("ints", setter(n_children=-1)),
-    "children that are not there": ("ints", setter(n_children=1)),
     "list without item": ("lists", setter(n_children=0)),
-    "list without array of children": ("lists", setter(children=None)),
-    "list of many": ("lists", setter(n_children=2**61)),
     "list of a released item": ("lists", lambda s: setter(release=None)(children(s)[0])),
     "list of an item without format": ("lists", lambda s: setter(format=None)(children(s)[0])),
     "batch of one column less": ("batch", setter(n_children=1)),
@@ -337,31 +305,10 @@ def test_an_invalid_schema_is_refused(case: str, way: str) -> None:
     refused(producer, way)
 
 
-@pytest.mark.parametrize("where", ["column", "item"])
-def test_a_name_that_is_not_utf_8_is_refused(where: str) -> None:
-    inner = replace(ints([1]), name=b"\xff\xfe" if where == "item" else b"item")
-    root = Node(b"+l", 1, [None, np.array([0, 1], "i4")], [inner])
-    table = batch(a=root)
-    if where == "column":
-        table = replace(table, children=[replace(root, name=b"a\xc3(")])
-    refused(Producer(table), "device array")
-
-
-def packed(*numbers: int, rest: bytes = b"") -> bytes:
-    return np.array(numbers, "i4").tobytes() + rest
-
-
-@pytest.mark.parametrize(
-    "metadata", [packed(-1), packed(1, -5), packed(1, 1, rest=b"k" + packed(-2)), packed(-(2**31))]
-)
-def test_metadata_of_negative_sizes_is_refused(metadata: bytes) -> None:
-    refused(Producer(replace(BASES["ints"], metadata=metadata)), "device array")
-
-
 def test_unusual_but_valid_arrays_are_accepted() -> None:
     nameless = replace(batch(), length=2, children=[replace(ints([1, 2]), name=None)])
     assert usmq.from_arrow(Producer(nameless)).column_names == [""]
-    flagged = Producer(replace(ints([1, 2]), flags=-1, metadata=packed(0)))
+    flagged = Producer(replace(ints([1, 2]), flags=-1, metadata=bytes(4)))
     assert usmq.from_arrow(flagged).to_arrow().to_pylist() == [1, 2]
     # A CPU array has no use for an event; pyarrow does not look at it either.
     event = dpctl.SyclEvent()
@@ -369,12 +316,9 @@ def test_unusual_but_valid_arrays_are_accepted() -> None:
     assert usmq.from_arrow(synced).to_arrow().to_pylist() == [1, 2]
 
 
+# Tests of Rust have more of each type (`spoil_numbers` in tests/fuzz/targets/tree.rs).
 OFFSETS: dict[str, Node] = {
-    "negative first": Node(b"u", 2, [None, np.array([-1, 0, 1], "i4"), np.zeros(9, "u1")]),
-    "negative": Node(b"z", 2, [None, np.array([0, -5, 1], "i4"), np.zeros(9, "u1")]),
     "falling": Node(b"u", 2, [None, np.array([0, 5, 3], "i4"), np.zeros(9, "u1")]),
-    "falling, of 64 bits": Node(b"U", 2, [None, np.array([0, 5, 3], "i8"), np.zeros(9, "u1")]),
-    "lowest of 64 bits": Node(b"Z", 1, [None, np.array([0, -(2**63)], "i8"), np.zeros(9, "u1")]),
     "beyond the child": lists(ints([1, 2]), [1, 2]),
     "before the child": Node(
         b"+l", 1, [None, np.array([-1, 1], "i4")], [replace(ints([1]), name=b"i")]
@@ -383,18 +327,11 @@ OFFSETS: dict[str, Node] = {
         b"+L", 2, [None, np.array([0, 2, 1], "i8")], [replace(ints([1, 2]), name=b"i")]
     ),
     "of a map": replace(BASES["map"], buffers=[None, np.array([0, 3], "i4")]),
-    "of a list view": replace(
-        BASES["list views"], buffers=[None, np.array([0, -1], "i4"), np.array([1, 2], "i4")]
-    ),
     "sizes of a list view": replace(
         BASES["list views"], buffers=[None, np.array([0, 1], "i4"), np.array([1, 3], "i4")]
     ),
-    "negative sizes of a list view": replace(
-        BASES["list views"], buffers=[None, np.array([0, 1], "i4"), np.array([1, -1], "i4")]
-    ),
     "negative sizes of views": replace(
-        BASES["views"],
-        buffers=[None, np.zeros(16, "u1"), np.zeros(4, "u1"), np.array([-4], "i8")],
+        BASES["views"], buffers=[None, np.zeros(16, "u1"), np.zeros(4, "u1"), np.array([-4], "i8")]
     ),
 }
 
@@ -407,12 +344,7 @@ def test_offsets_of_host_data_stay_in_range(case: str) -> None:
 
 @pytest.mark.parametrize("device_type", [CUDA, CUDA_HOST, CUDA_MANAGED])
 def test_d21_cuda_data_needs_a_driver(device_type: int) -> None:
-    try:
-        usmq.asarray([0], device="cuda:0")
-    except usmq.RuntimeNotFoundError:
-        pass
-    else:
-        pytest.skip("a CUDA driver is installed; see the tests in tests/cuda")
+    cuda_driver.skip_if_installed()
     producer = Producer(ints([1, 2]), device_type, device_id=0)
     buffer(1, at=16)(producer)  # not to be touched
     message = refused(producer, "device array", usmq.RuntimeNotFoundError)
@@ -449,15 +381,6 @@ def test_d23_device_data_of_another_context_is_refused(sub_device: usmq.Device) 
     queue = usmq.Queue(sub_device)
     memory = dpctl.memory.MemoryUSMDevice(16, queue=dpctl.SyclQueue(queue._get_capsule()))
     refused(Producer(Node(b"i", 4, [None, memory]), ONEAPI), "device array")
-
-
-def test_an_exception_of_the_object_itself_propagates() -> None:
-    def fail() -> Any:
-        raise ZeroDivisionError("mine")
-
-    for name in ("device_array", "device_stream", "array", "stream"):
-        with pytest.raises(ZeroDivisionError, match="mine"):
-            usmq.from_arrow(gives(**{name: fail}))
 
 
 def test_the_struct_sizes_match_the_header() -> None:

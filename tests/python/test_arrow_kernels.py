@@ -22,10 +22,6 @@ kernel void doubled(global const int *x, global const uchar *valid, ulong bit, g
   size_t i = get_global_id(0);
   y[i] = is_set(valid, bit + i) ? 2 * x[i] : -1;
 }
-kernel void widened(global const uchar *bits, ulong bit, global uchar *y) {
-  size_t i = get_global_id(0);
-  y[i] = is_set(bits, bit + i);
-}
 kernel void lengths(global const int *offsets, global int *y) {
   size_t i = get_global_id(0);
   y[i] = offsets[i + 1] - offsets[i];
@@ -36,18 +32,9 @@ kernel void vowels(global const int *offsets, global const uchar *text, global i
   for (int at = offsets[i]; at < offsets[i + 1]; ++at)
     switch (text[at]) { case 'a': case 'e': case 'i': case 'o': case 'u': ++y[i]; }
 }
-kernel void sums(global const int *offsets, global const long *items, global long *y) {
-  size_t i = get_global_id(0);
-  y[i] = 0;
-  for (int at = offsets[i]; at < offsets[i + 1]; ++at) y[i] += items[at];
-}
 kernel void counts(global const char *codes, global const uchar *valid, ulong bit, global int *y) {
   size_t i = get_global_id(0);
   if (is_set(valid, bit + i)) atomic_inc(&y[codes[i]]);
-}
-kernel void hours(global const long *microseconds, global int *y) {
-  size_t i = get_global_id(0);
-  y[i] = (int)(microseconds[i] / 3600000000L % 24);
 }
 """
 
@@ -130,15 +117,6 @@ def test_a_kernel_is_launched_on_columns_still_being_copied(run: Run) -> None:
     assert table.to_arrow()["y"].to_pylist() == expected
 
 
-@pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_bools_are_read_as_bits(cut: tuple[int, int], run: Run) -> None:
-    array = pa.array([n % 3 == 0 or n % 7 == 1 for n in range(1000)])[slice(*cut)]
-    column = usmq.from_arrow(array)
-    y = usmq.empty(len(column), "u1")
-    run("widened", len(column), column.values(), column.bit_offset, y)
-    assert y.to_numpy().astype(bool).tolist() == array.to_pylist()
-
-
 WORDS = pa.array(["queue", "", "device", "rhythm", "ä", "aeiou"] * 50)
 
 
@@ -154,20 +132,11 @@ def test_strings_are_read_through_offsets(cut: tuple[int, int], run: Run) -> Non
     assert found["vowels"].to_pylist() == [sum(c in "aeiou" for c in w) for w in words.to_pylist()]
 
 
-def test_lists_are_read_through_offsets_and_their_child(run: Run) -> None:
-    lists = [list(range(n % 7)) for n in range(200)]
-    column = usmq.from_arrow(pa.array(lists))[11:180]
-    y = usmq.empty(len(column), "i8")
-    run("sums", len(column), column.offsets(), column.children[0].values(), y)
-    assert y.to_numpy().tolist() == [sum(items) for items in lists[11:180]]
-
-
 @pytest.mark.parametrize("in_order", [True, False])
 def test_codes_of_a_dictionary_are_counted(in_order: bool, run: Run) -> None:
     words = [None if n % 4 == 3 else ["a", "b", "c"][n % 3] for n in range(1000)]
     array = pa.DictionaryArray.from_arrays(
-        pa.array([None if w is None else "abc".index(w) for w in words], pa.int8()),
-        ["a", "b", "c"],
+        pa.array([None if w is None else "abc".index(w) for w in words], pa.int8()), ["a", "b", "c"]
     )
     queue = usmq.Queue(usmq.current_queue().device, in_order=in_order)
     column = usmq.from_arrow(array, queue=queue)
@@ -177,14 +146,6 @@ def test_codes_of_a_dictionary_are_counted(in_order: bool, run: Run) -> None:
     assert dict(zip(counted["word"].to_pylist(), counted["n"].to_pylist(), strict=True)) == {
         word: words.count(word) for word in "abc"
     }
-
-
-def test_timestamps_are_numbers(run: Run) -> None:
-    array = pa.array(np.arange("2024-01-01", "2024-01-08", dtype="M8[m]").astype("M8[us]"))
-    column = usmq.from_arrow(array)
-    y = usmq.empty(len(column), "i4")
-    run("hours", len(column), column.values(), y)
-    assert y.to_numpy().tolist() == pc.hour(array).to_pylist()
 
 
 def test_a_column_dropped_right_after_the_launch_is_read_to_the_end(
@@ -200,17 +161,3 @@ def test_a_column_dropped_right_after_the_launch_is_read_to_the_end(
     np.testing.assert_array_equal(y.to_numpy(), advanced(np.arange(4), STEPS))
     del others, y
     assert eventually(lambda: live() == before)
-
-
-def test_columns_of_two_contexts_are_refused_in_one_launch(
-    other_queue: usmq.Queue, run: Run
-) -> None:
-    here = usmq.from_arrow(INTS)
-    there = here.to(other_queue)
-    y = usmq.empty(1000, "i4")
-    with pytest.raises(usmq.PlacementError):
-        run("doubled", 1000, there.values(), here.validity(), 0, y)
-    back = there.to(here.queue)
-    run("doubled", 1000, back.values(), back.validity(), back.bit_offset, y)
-    expected = pc.fill_null(pc.multiply(INTS, 2), -1).to_pylist()
-    assert y.to_numpy().tolist() == expected

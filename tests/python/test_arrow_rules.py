@@ -15,12 +15,20 @@ no_leaks = arrow_structs.no_leaks
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_d15_d29_exported_memory_is_not_written(kind: str) -> None:
-    column = usmq.from_arrow(pa.array([1, 2, 3], pa.int32()), usm_type=kind)
-    values = column.values()
-    assert values.readonly
-    with pytest.raises(ValueError, match="read-only"):
-        values.fill(7)
-    assert column.to_arrow().to_pylist() == [1, 2, 3]
+    column = usmq.from_arrow(pa.array(["hello", None, "you"]), usm_type=kind)
+    before = column.to_arrow()
+    store = usmq.elementwise("T *x", "x[i] = 1")
+    for part in (column.values(), column.offsets(), column.validity()):
+        for view in (part, part[:], part.reshape(-1), part.T, part.to(usm_type=kind)):
+            assert view.ptr != part.ptr or view.readonly
+        for write in (lambda x: x.fill(0), lambda x: x.copy_from(x.copy())):
+            with pytest.raises(ValueError, match="read-only"):
+                write(part)
+        with pytest.raises((usmq.LaunchError, TypeError)):
+            store(part)
+        if kind != "device":
+            assert not np.asarray(part).flags.writeable
+    assert column.to_arrow() == before
 
 
 def test_d29_foreign_data_is_not_changed() -> None:

@@ -6,6 +6,7 @@ import ctypes
 import errno
 from collections.abc import Callable
 from ctypes import sizeof
+from dataclasses import replace
 from typing import Any
 
 import arrow_structs
@@ -110,6 +111,20 @@ def test_chunks_may_have_separate_dictionaries() -> None:
     assert column.to_arrow().to_pylist() == ["a", "b", "c", None, "a"]
 
 
+@pytest.mark.parametrize("buffers", [0, 1])  # as of pyarrow, and as of polars
+@pytest.mark.parametrize("device_type", [None, CPU])
+def test_chunks_with_a_null_column_are_joined(buffers: int, device_type: int | None) -> None:
+    def nested(count: int, buffers: int = buffers) -> Node:
+        nulls = Node(b"n", count, [None] * buffers, null_count=count)
+        return record(a=ints(list(range(count))), x=nulls)
+
+    chunks = [Producer(nested(count)) for count in (2, 3)]
+    table = usmq.from_arrow(giver(StreamProducer(nested(0), chunks, device_type)))
+    assert rows(table) == {"a": [0, 1, 0, 1, 2], "x": [None] * 5}
+    with pytest.raises(usmq.InteropError, match="it has 2 buffers, not 0"):
+        usmq.from_arrow(Producer(nested(3, 2)))
+
+
 def test_empty_streams_have_a_schema() -> None:
     reader = pa.RecordBatchReader.from_batches(ROWS.schema, [])
     for given in (reader, ROWS.schema.empty_table(), giver(StreamProducer(SCHEMA, []))):
@@ -147,82 +162,64 @@ TEXTS = {
 }
 
 
+def failing(device_type: int | None, when: str, code: int, **options: Any) -> StreamProducer:
+    """Return a stream that fails at its schema, or at its first or third chunk."""
+    producer = stream(device_type, **options)
+    if when == "schema":
+        producer.schema_code = code
+    else:
+        producer.chunks.insert(0 if when == "first" else 2, code)
+    return producer
+
+
+WHEN = ["schema", "first", "third"]
+
+
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSYS, errno.ENOMEM, errno.EINVAL, -1])
-@pytest.mark.parametrize("when", ["schema", "first", "third"])
+@pytest.mark.parametrize("when", WHEN)
 def test_s10_the_error_of_a_stream_is_reported(when: str, code: int) -> None:
     for device_type in (None, ONEAPI):
         for message, expected in TEXTS.values():
-            producer = stream(device_type, message=message)
-            if when == "schema":
-                producer.schema_code = code
-            else:
-                producer.chunks.insert(0 if when == "first" else 2, code)
+            producer = failing(device_type, when, code, message=message)
             with pytest.raises(usmq.InteropError) as error:
                 usmq.from_arrow(giver(producer))
             assert expected in str(error.value)
             assert str(error.value)
-            assert producer.calls[-1] == "release"
-            assert producer.calls[-2] == "get_last_error"
+            assert producer.calls[-2:] == ["get_last_error", "release"]
             assert "get_next" not in producer.calls or when != "schema"
 
 
 @pytest.mark.parametrize("junk", [0x5A, 0x01, 0xFF])
-@pytest.mark.parametrize("when", ["schema", "first", "third"])
+@pytest.mark.parametrize("when", WHEN)
 def test_what_a_failed_callback_leaves_in_its_result_is_not_released(when: str, junk: int) -> None:
     for device_type in (None, ONEAPI):
-        producer = stream(device_type, message=b"lost")
-        size = sizeof(ArrowSchema)
-        if when == "schema":
-            producer.schema_code = errno.EIO
-        else:
-            producer.chunks.insert(0 if when == "first" else 2, errno.EIO)
-            size = sizeof(ArrowDeviceArray if producer.on_device else ArrowArray)
-
-        def leave_junk(_: int, out: int, size: int = size) -> None:
-            ctypes.memset(out, junk, size)
-
-        producer.on_failure = leave_junk
+        result = ArrowArray if device_type is None else ArrowDeviceArray
+        size = sizeof(ArrowSchema if when == "schema" else result)
+        leave_junk = lambda _, out, size=size: ctypes.memset(out, junk, size)  # noqa: E731
+        producer = failing(device_type, when, errno.EIO, message=b"lost", on_failure=leave_junk)
         with pytest.raises(usmq.InteropError, match="lost"):
             usmq.from_arrow(giver(producer))
         assert producer.calls[-2:] == ["get_last_error", "release"]
 
 
-@pytest.mark.parametrize("when", ["schema", "first", "third"])
+@pytest.mark.parametrize("when", WHEN)
 def test_a_stream_that_its_callback_released_is_not_called_again(when: str) -> None:
     for device_type in (None, ONEAPI):
-        producer = stream(device_type, message=b"lost")
-        if when == "schema":
-            producer.schema_code = errno.EIO
-        else:
-            producer.chunks.insert(0 if when == "first" else 2, errno.EIO)
-
-        def release(struct: int, _: int, producer: StreamProducer = producer) -> None:
-            producer._release(struct)
-
-        producer.on_failure = release
+        producer = failing(device_type, when, errno.EIO, message=b"lost")
+        producer.on_failure = lambda at, _, producer=producer: producer._release(at)
         with pytest.raises(usmq.InteropError, match="Input/output error"):
             usmq.from_arrow(giver(producer))
         assert producer.calls[-2:] == ["get_schema" if when == "schema" else "get_next", "release"]
         assert not producer.faults
 
 
-def unlike(kind: str) -> Producer:
-    """Return a chunk that is not of SCHEMA."""
-    if kind == "one column less":
-        return Producer(record(a=ints([1])))
-    if kind == "a column of other buffers":
-        return Producer(record(a=strings([b"x"]), b=strings([b"x"])))
-    if kind == "no struct":
-        return Producer(ints([1]))
-    wrong = Producer(batch([1], [b"x"]))
-    if kind == "negative length":
-        wrong.array.length = -1
-    else:
-        wrong.array.children = None
-    return wrong
-
-
-UNLIKE = ["one column less", "a column of other buffers", "no struct", "negative length", "NULL"]
+# Chunks that are not of SCHEMA. Tests of Rust have more (tests/suite/arrow_streams.rs).
+UNLIKE: dict[str, Callable[[], Node]] = {
+    "one column less": lambda: record(a=ints([1])),
+    "a column of other buffers": lambda: record(a=strings([b"x"]), b=strings([b"x"])),
+    "no struct": lambda: ints([1]),
+    "negative length": lambda: replace(batch([1], [b"x"]), length=-1),
+}
 
 
 @pytest.mark.parametrize("kind", UNLIKE)
@@ -230,7 +227,8 @@ UNLIKE = ["one column less", "a column of other buffers", "no struct", "negative
 def test_an_invalid_chunk_ends_the_stream_and_all_chunks_are_released(
     kind: str, device_type: int | None
 ) -> None:
-    chunks = [Producer(batch([1], [b"x"])), unlike(kind), Producer(batch([1], [b"x"]))]
+    good = batch([1], [b"x"])
+    chunks = [Producer(good), Producer(UNLIKE[kind]()), Producer(good)]
     producer = StreamProducer(SCHEMA, list(chunks), device_type)
     with pytest.raises(usmq.InteropError):
         usmq.from_arrow(giver(producer))
@@ -251,15 +249,13 @@ def test_s10_chunks_are_of_the_device_type_of_their_stream(of_stream: int, of_ch
 
 
 @pytest.mark.parametrize("chunks", [1, 0])
-@pytest.mark.parametrize("device_type", [0, 99])
-def test_d21_a_stream_of_an_unsupported_device_type_is_refused(
-    device_type: int, chunks: int
-) -> None:
-    given = [Producer(batch([1], [b"x"]), device_type, 0) for _ in range(chunks)]
-    producer = StreamProducer(SCHEMA, given, device_type)
-    with pytest.raises(usmq.InteropError, match=str(device_type)):
-        usmq.from_arrow(giver(producer))
-    assert producer.calls[-1:] in ([], ["release"])
+def test_d21_a_stream_of_an_unsupported_device_type_is_refused(chunks: int) -> None:
+    for device_type in (0, 99):
+        given = [Producer(batch([1], [b"x"]), device_type, 0) for _ in range(chunks)]
+        producer = StreamProducer(SCHEMA, given, device_type)
+        with pytest.raises(usmq.InteropError, match=str(device_type)):
+            usmq.from_arrow(giver(producer))
+        assert producer.calls[-1:] in ([], ["release"])
 
 
 @pytest.mark.parametrize("field", ["get_schema", "get_next", "get_last_error", "release"])

@@ -70,8 +70,9 @@ def test_a_column_is_found_by_name_and_the_error_lists_the_names() -> None:
     table = usmq.from_arrow(TABLE)
     assert table["a"].values().to_numpy()[[0, 2, 3]].tolist() == [1, 3, 4]
     assert table["a"].name == "a"
-    with pytest.raises(KeyError, match=r"nosuch.*'?a'?.*'?b'?.*'?c'?"):
-        table["nosuch"]
+    for find in (lambda: table["nosuch"], lambda: usmq.from_arrow(TABLE, columns=["a", "nosuch"])):
+        with pytest.raises(KeyError, match=r"nosuch.*'?a'?.*'?b'?.*'?c'?"):
+            find()
 
 
 @pytest.mark.parametrize("columns", [["a"], ["c", "a"], ("b",), [], ["b", "a", "c"]])
@@ -89,16 +90,6 @@ def test_columns_that_are_not_imported_take_no_memory() -> None:
     some = live() - before
     assert some <= 2
     assert table.to_arrow().equals(wide.select(["c7"]))
-
-
-def test_requested_columns_must_exist_and_belong_to_a_table() -> None:
-    with pytest.raises(KeyError, match=r"nosuch.*'?a'?.*'?b'?.*'?c'?"):
-        usmq.from_arrow(TABLE, columns=["a", "nosuch"])
-    with pytest.raises(TypeError):
-        usmq.from_arrow(pa.array([1]), columns=["a"])
-    for wrong in ("a", [1], 5):
-        with pytest.raises((TypeError, KeyError)):
-            usmq.from_arrow(TABLE, columns=wrong)
 
 
 def test_a_table_is_built_from_arrays_and_columns() -> None:
@@ -125,25 +116,11 @@ def test_a_table_is_built_from_arrays_and_columns() -> None:
         assert found[name].to_pylist() == expected[name].to_pylist()
         assert found[name].type.id == expected[name].type.id
     assert table["x"].queue == x.queue
+    with pytest.raises(TypeError):
+        usmq.Table({"a": 1})
 
 
-@pytest.mark.parametrize(
-    ("columns", "error"),
-    [
-        ({"a": 1}, TypeError),
-        ({1: 1}, TypeError),
-        ([1, 2], TypeError),
-        (None, TypeError),
-    ],
-)
-def test_other_objects_are_refused_as_table_columns(columns: Any, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        usmq.Table(columns)
-
-
-def test_the_columns_of_a_table_are_of_one_length_and_one_context(
-    other_queue: usmq.Queue,
-) -> None:
+def test_the_columns_of_a_table_are_of_one_length_and_one_context(other_queue: usmq.Queue) -> None:
     x = usmq.zeros(3)
     with pytest.raises((usmq.Error, ValueError), match=r"3.*4|4.*3"):
         usmq.Table({"x": x, "y": usmq.zeros(4)})
@@ -163,7 +140,7 @@ def test_a_table_moves_to_another_context_and_back(other_queue: usmq.Queue) -> N
 
 
 @pytest.mark.parametrize("kind", ["host", "shared"])
-def test_a_host_view_of_a_table_imports_into_pyarrow(kind: str) -> None:
+def test_a_host_view_of_a_table_imports_into_pyarrow_and_outlives_it(kind: str) -> None:
     table = usmq.from_arrow(TABLE, usm_type=kind)
     view = table.host_view()
     for found in (pa.table(view), pa.record_batch(view)):
@@ -173,13 +150,9 @@ def test_a_host_view_of_a_table_imports_into_pyarrow(kind: str) -> None:
     assert address == table["a"].values().ptr
     with pa.RecordBatchReader.from_stream(view) as reader:
         assert reader.read_all().equals(TABLE)
-    with pytest.raises(usmq.InteropError):
-        usmq.from_arrow(TABLE).host_view()
-
-
-def test_a_host_view_outlives_its_table() -> None:
-    found = pa.table(usmq.from_arrow(TABLE, usm_type="host").host_view())
-    others = [usmq.full(4, 7, "i4", usm_type="host") for _ in range(20)]
+    found = pa.table(view)
+    del table, view
+    others = [usmq.full(4, 7, "i4", usm_type=kind) for _ in range(20)]
     assert found.equals(TABLE)
     del others
 
@@ -207,29 +180,8 @@ def test_a_field_has_name_format_nullability_and_metadata() -> None:
     assert usmq.from_arrow(pa.array([1])).field.nullable is True
 
 
-def test_flags_of_dictionaries_and_maps_round_trip() -> None:
-    for data_type in (
-        pa.dictionary(pa.int8(), pa.string(), ordered=True),
-        pa.map_(pa.string(), pa.int8(), keys_sorted=True),
-    ):
-        column = usmq.from_arrow(pa.array([], data_type))
-        assert pa.field(column).type == data_type
-        assert pa.field(column.field).type == data_type
-
-
-DTYPES = {
-    "i1": "c",
-    "u1": "C",
-    "i2": "s",
-    "u2": "S",
-    "i4": "i",
-    "u4": "I",
-    "i8": "l",
-    "u8": "L",
-    "f2": "e",
-    "f4": "f",
-    "f8": "g",
-}
+DTYPES = {"i1": "c", "u1": "C", "i2": "s", "u2": "S", "i4": "i", "u4": "I", "i8": "l", "u8": "L"}
+DTYPES |= {"f2": "e", "f4": "f", "f8": "g"}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -237,63 +189,46 @@ def test_an_array_is_a_column_at_its_address(dtype: str) -> None:
     host = np.arange(6).astype(dtype)
     x = usmq.asarray(host)
     column = usmq.from_arrow(x)
-    assert column.format == DTYPES[dtype]
-    assert column.null_count == 0
-    assert column.values().ptr == x.ptr
-    assert column.queue == x.queue
-    np.testing.assert_array_equal(column.to_arrow().to_numpy(), host)
-    part = usmq.from_arrow(x[2:5])
-    assert part.values().ptr == x.ptr + 2 * x.itemsize
-    np.testing.assert_array_equal(part.to_arrow().to_numpy(), host[2:5])
+    assert (column.format, column.null_count, column.queue) == (DTYPES[dtype], 0, x.queue)
+    for part, start, stop in ((column, 0, 6), (usmq.from_arrow(x[2:5]), 2, 5)):
+        assert part.values().ptr == x.ptr + start * x.itemsize
+        np.testing.assert_array_equal(part.to_arrow().to_numpy(), host[start:stop])
     exported = Exported(x)
     assert text(exported.schema.format) == DTYPES[dtype].encode()
     assert buffers(exported.array) == [0, x.ptr]
     assert exported.array.length == 6
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (1, 1), (5, 0), (0, 5)])
-def test_a_2_d_array_is_a_fixed_size_list_at_its_address(shape: tuple[int, int]) -> None:
-    host = np.arange(shape[0] * shape[1], dtype="f8").reshape(shape)
+@pytest.mark.parametrize("shape", [(3, 4), (1, 1), (5, 0), (0, 5), (4, 3, 2)])
+def test_arrays_of_more_axes_are_fixed_size_lists_at_their_address(shape: tuple[int, ...]) -> None:
+    host = np.arange(np.prod(shape), dtype="f8").reshape(shape)
     x = usmq.asarray(host)
     column = usmq.from_arrow(x)
-    assert column.format == f"+w:{shape[1]}"
-    assert len(column) == shape[0]
+    assert (column.format, len(column)) == (f"+w:{shape[1]}", shape[0])
     assert column.to_arrow().to_pylist() == host.tolist()
     if x.size:
-        assert column.children[0].values().ptr == x.ptr
-        assert buffers(children(Exported(x).array)[0])[1] == x.ptr
+        items, struct = column, Exported(x).array
+        for _ in shape[1:]:
+            items, struct = items.children[0], children(struct)[0]
+        assert items.values().ptr == buffers(struct)[1] == x.ptr
     assert usmq.from_arrow(x[1:]).to_arrow().to_pylist() == host[1:].tolist()
-
-
-def test_more_dimensions_become_nested_lists() -> None:
-    host = np.arange(24, dtype="i2").reshape(4, 3, 2)
-    x = usmq.asarray(host)
-    column = usmq.from_arrow(x)
-    assert column.to_arrow().to_pylist() == host.tolist()
-    assert column.children[0].children[0].values().ptr == x.ptr
 
 
 @pytest.mark.parametrize("dtype", ["?", "c8", "c16", "bfloat16"])
 @pytest.mark.parametrize("shape", [3, (2, 3)])
 def test_dtypes_without_an_arrow_layout_are_refused_by_name(dtype: str, shape: Any) -> None:
     x = usmq.zeros(shape, dtype)
-    name = usmq.DType(dtype).name
     for use in (usmq.from_arrow, Exported, lambda x: usmq.Table({"x": x})):
-        with pytest.raises(usmq.InteropError, match=name):
+        with pytest.raises(usmq.InteropError, match=usmq.DType(dtype).name):
             use(x)
 
 
-@pytest.mark.parametrize("view", ["transposed", "every other column", "point"])
-def test_arrays_that_cannot_be_a_column_are_refused(view: str) -> None:
+def test_arrays_that_cannot_be_a_column_are_refused() -> None:
     x = usmq.zeros((4, 6), "i4")
-    wrong = {
-        "transposed": x.T,
-        "every other column": x[:, ::2],
-        "point": x[0, 0],
-    }[view]
-    for use in (usmq.from_arrow, Exported):
-        with pytest.raises((usmq.InteropError, TypeError)):
-            use(wrong)
+    for wrong in (x.T, x[:, ::2], x[0, 0]):
+        for use in (usmq.from_arrow, Exported):
+            with pytest.raises((usmq.InteropError, TypeError)):
+                use(wrong)
 
 
 def test_a_table_without_columns_and_one_without_rows() -> None:
@@ -314,29 +249,23 @@ def test_names_may_be_empty_or_repeated() -> None:
     assert ours[""].to_arrow().to_pylist() == [1]
 
 
-def test_columns_of_a_table_outlive_it() -> None:
-    column = usmq.from_arrow(TABLE)["b"]
-    others = [usmq.from_arrow(TABLE) for _ in range(10)]
-    assert column.to_arrow().to_pylist() == TABLE["b"].to_pylist()
-    del others
-
-
 @pytest.mark.parametrize("wrong", [1, "text", None, [1, 2], np.arange(3), {"a": 1}, object()])
 def test_objects_without_arrow_dunders_are_a_type_error(wrong: Any) -> None:
     with pytest.raises(TypeError, match=type(wrong).__name__) as error:
         usmq.from_arrow(wrong)
     assert "__arrow_c_" in str(error.value)
-    with pytest.raises(TypeError):
-        usmq.from_arrow()
 
 
 def test_invalid_targets_are_refused() -> None:
     array = pa.array([1])
     with pytest.raises((ValueError, TypeError, usmq.Error)):
         usmq.from_arrow(array, usm_type="nosuch")
-    with pytest.raises((TypeError, usmq.Error)):
-        usmq.from_arrow(array, queue=5)
     with pytest.raises(usmq.Error):
         usmq.from_arrow(array, queue="gpu:99")
+    for options in ({"queue": 5}, {"columns": ["a"]}):
+        with pytest.raises((TypeError, usmq.Error)):
+            usmq.from_arrow(array, **options)
+    with pytest.raises(TypeError):
+        usmq.from_arrow()
     assert issubclass(usmq.InteropError, usmq.Error)
     assert issubclass(usmq.InteropError, BufferError)
