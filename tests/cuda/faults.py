@@ -8,7 +8,6 @@ import ctypes
 import gc
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,28 +53,13 @@ def collocated(memory: peer.Memory) -> Any:
     return back.to_numpy()
 
 
-def live() -> dict[str, int]:
-    found = peer.counts()
-    assert found is not None
-    return {name: found[name] for name in ("memory", "events")}
-
-
-def settled(before: dict[str, int]) -> dict[str, int]:
-    """Return the objects alive at the end."""
-    deadline = time.monotonic() + 20
-    while live() != before and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.01)
-    return live()
-
-
 @pytest.mark.parametrize("operation", [come_in, go_out, dlpack, arrow, collocated])
 @pytest.mark.parametrize("on", [False, True], ids=["one call", "from a call on"])
 def test_each_call_that_fails_is_an_error(operation: Callable[[Any], Any], on: bool) -> None:
     memory = peer.Memory(VALUES, peer.Stream())
     np.testing.assert_array_equal(operation(memory), VALUES)
     gc.collect()
-    before = live()
+    before = peer.live()
     errors = 0
     for at in range(1, 500):
         peer.fail(at, on)
@@ -100,7 +84,7 @@ def test_each_call_that_fails_is_an_error(operation: Callable[[Any], Any], on: b
             usmq.current_queue().wait()
         np.testing.assert_array_equal(peer.read(memory), VALUES)
         np.testing.assert_array_equal(operation(memory), VALUES)
-        assert settled(before) == before
+        assert peer.eventually(lambda: peer.live() == before)
     else:
         pytest.fail("it never ends")
     assert errors > 10

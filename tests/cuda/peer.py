@@ -1,7 +1,10 @@
 """A second CUDA library: memory, streams and events through the driver API alone."""
 
 import ctypes
+import gc
 import threading
+import time
+from collections.abc import Callable
 from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
@@ -172,3 +175,21 @@ def fail(at: int, on: bool = False) -> int:
     function.argtypes, function.restype = (ctypes.c_long, c_int), ctypes.c_long
     failed: int = function(at, on)
     return failed
+
+
+def live() -> tuple[int, int]:
+    """Return how many blocks of memory and events are alive in the mock driver."""
+    found = counts()
+    assert found is not None
+    return found["memory"], found["events"]
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Collect garbage for at most 20 s until a condition holds; return whether it did."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        gc.collect()
+        time.sleep(0.01)
+    return True

@@ -5,108 +5,76 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import cuda_driver
 import numpy as np
 import pytest
 import usmq
-from cuda_driver import FOLDER, build, environment
+from cuda_driver import FOLDER
 
 
 @pytest.fixture(scope="module")
 def mock_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a libcuda.so.1 without a GPU."""
-    return build(tmp_path_factory.mktemp("driver"))
+    return cuda_driver.build(tmp_path_factory.mktemp("driver"))
 
 
-def outcome(driver: Path, **extra: str) -> str:
-    """Return the error of a new process that requests CUDA memory."""
-    code = """
-import usmq
-try:
-    usmq.asarray([1.0], device="cuda:0")
-except usmq.Error as error:
-    print(type(error).__name__, error)
-print("usable:", usmq.arange(3).to_numpy().sum())
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(driver, **extra),
+def run(
+    driver: Path, *arguments: Any, timeout: float = 120, **extra: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a new Python process that finds this driver."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=cuda_driver.environment(driver, **extra),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert done.stdout.endswith("usable: 3.0\n") or done.stdout.endswith("usable: 3\n")
-    return done.stdout
 
 
 def test_the_device_tests_pass_with_the_mock_driver(mock_driver: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-rs",
-            "-p",
-            "no:cacheprovider",
-            str(FOLDER / "test_cuda_device.py"),
-        ],
-        env=environment(mock_driver),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    pytest_ = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+    done = run(mock_driver, *pytest_, FOLDER / "test_cuda_device.py", timeout=600)
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout, done.stdout
     print(done.stdout.splitlines()[-1])
 
 
-def test_a_driver_that_is_too_old_is_reported(mock_driver: Path) -> None:
-    assert "RuntimeNotFoundError the CUDA driver is for CUDA 11.4" in outcome(
-        mock_driver, MOCK_DRIVER="old"
-    )
+ASKS = """
+import sys, usmq
+try:
+    usmq.asarray([1.0], device=sys.argv[1])
+except usmq.Error as error:
+    print(type(error).__name__, error)
+print("usable:", usmq.arange(3).to_numpy().sum())
+"""
+MISSING = "RuntimeNotFoundError the CUDA driver"
+# What the mock driver does, the device that is asked for, and texts of the error.
+FAULTS: dict[str, tuple[str, list[str]]] = {
+    "old": ("cuda:0", [f"{MISSING} is for CUDA 11.4"]),
+    "broken": ("cuda:0", [f"{MISSING} does not start: CUDA_ERROR_UNKNOWN"]),
+    "none": ("cuda:0", ["RuntimeNotFoundError", "finds no device"]),
+    "full": ("cuda:0", ["AllocationError usm allocation of 8 B (CUDA)"]),
+    "": ("cuda:3", ['DeviceNotFoundError no device matches "cuda:3"; visible devices: cuda:0']),
+    "without a function": ("cuda:0", [f"{MISSING} library has no function cuStreamWaitValue32_v2"]),
+    "no library": ("cuda:0", ["RuntimeNotFoundError"]),
+}
 
 
-def test_a_driver_that_does_not_start_is_reported(mock_driver: Path) -> None:
-    said = outcome(mock_driver, MOCK_DRIVER="broken")
-    assert "RuntimeNotFoundError the CUDA driver does not start: CUDA_ERROR_UNKNOWN" in said
-
-
-def test_a_driver_without_a_device_is_reported(mock_driver: Path) -> None:
-    said = outcome(mock_driver, MOCK_DRIVER="none")
-    assert "RuntimeNotFoundError" in said
-    assert "finds no device" in said
-
-
-def test_a_driver_without_a_function_is_reported(tmp_path: Path) -> None:
-    said = outcome(build(tmp_path, "-DWITHOUT_STREAM_WAITS"))
-    assert (
-        "RuntimeNotFoundError the CUDA driver library has no function cuStreamWaitValue32_v2"
-        in said
-    )
-
-
-def test_a_file_that_is_not_a_library_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "libcuda.so.1").write_text("not a library")
-    assert "RuntimeNotFoundError" in outcome(tmp_path)
-
-
-def test_a_shortage_of_device_memory_is_an_allocation_error(mock_driver: Path) -> None:
-    said = outcome(mock_driver, MOCK_DRIVER="full")
-    assert "AllocationError usm allocation of 8 B (CUDA)" in said
-
-
-def test_an_absent_device_is_refused(mock_driver: Path) -> None:
-    code = "import usmq; usmq.asarray([1], device='cuda:3')"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(mock_driver),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert 'DeviceNotFoundError: no device matches "cuda:3"; visible devices: cuda:0' in done.stderr
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_driver_is_reported_and_usmq_stays_usable(
+    mock_driver: Path, tmp_path: Path, fault: str
+) -> None:
+    device, texts = FAULTS[fault]
+    driver = mock_driver
+    if fault == "without a function":
+        driver = cuda_driver.build(tmp_path, "-DWITHOUT_STREAM_WAITS")
+    elif fault == "no library":
+        (tmp_path / "libcuda.so.1").write_text("not a library")
+        driver = tmp_path
+    done = run(driver, "-c", ASKS, device, MOCK_DRIVER=fault)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(("usable: 3.0\n", "usable: 3\n"))
+    assert [text for text in texts if text not in done.stdout] == [], done.stdout
 
 
 LEAVES = """
@@ -126,13 +94,7 @@ print("leaves")
 
 
 def test_a_process_exits_with_transfers_in_flight(mock_driver: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LEAVES],
-        env=environment(mock_driver),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run(mock_driver, "-c", LEAVES)
     assert (done.returncode, done.stdout, done.stderr) == (0, "leaves\n", "")
 
 
@@ -140,20 +102,8 @@ class Foreign:
     """An object with a `__cuda_array_interface__`."""
 
     def __init__(self, **entries: Any) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (2,),
-            "typestr": "<f4",
-            "data": (64, False),
-            "version": 3,
-        } | entries
-
-
-def has_driver() -> bool:
-    try:
-        usmq.asarray([0], device="cuda:0")
-    except usmq.RuntimeNotFoundError:
-        return False
-    return True
+        sound = {"shape": (2,), "typestr": "<f4", "data": (64, False), "version": 3}
+        self.__cuda_array_interface__ = sound | entries
 
 
 @pytest.mark.parametrize(
@@ -169,8 +119,7 @@ def has_driver() -> bool:
     ],
 )
 def test_without_a_driver_every_entry_point_names_what_is_missing(call: Any) -> None:
-    if has_driver():
-        pytest.skip("a CUDA driver is installed")
+    cuda_driver.skip_if_installed()
     with pytest.raises(usmq.RuntimeNotFoundError, match=r"libcuda\.so\.1"):
         call()
 
@@ -183,12 +132,9 @@ def test_usm_has_no_cuda_interface() -> None:
 @pytest.mark.parametrize(
     ("entries", "error"),
     [
-        ({"stream": 0}, usmq.InteropError),
-        ({"mask": 1}, usmq.InteropError),
-        ({"version": 4}, usmq.InteropError),
-        ({"shape": (-1,)}, ValueError),
-        ({"strides": (3,)}, usmq.InteropError),
-        ({"typestr": "|V4"}, TypeError),
+        *[({"stream": 0}, usmq.InteropError), ({"mask": 1}, usmq.InteropError)],
+        *[({"version": 4}, usmq.InteropError), ({"strides": (3,)}, usmq.InteropError)],
+        *[({"shape": (-1,)}, ValueError), ({"typestr": "|V4"}, TypeError)],
     ],
 )
 def test_invalid_descriptions_are_refused_before_any_driver_call(
