@@ -67,12 +67,12 @@ for in_order in (True, False):
     print("in order" if in_order else "out of order")
 """
 
-READER_AFTER_WRITER = """
+# `WRITES` and `READS` are the queues of the two handles.
+BOTH = """
+assert writer.ptr == reader.ptr
 write_late(2, writer, 77, steps(0.4), queue=WRITES)
 found = READ
 assert (found == 77).all(), f"read {found} before the writer had ended"
-"""
-WRITER_AFTER_READER = """
 out = usmq.zeros(1, "u4", queue=READS)
 out.wait()
 read_late(1, usmq.read(reader), out, steps(0.4), queue=READS)
@@ -82,66 +82,42 @@ assert found == 77, f"the reader found {found}, of the writer that came after it
 assert (writer.to_numpy() == 99).all()
 """
 
-FOREIGN = (
-    """
+FOREIGN = """
 memory = theirs()
 writer, reader = take_first(memory, one), take_second(memory, other)
-assert writer.ptr == reader.ptr
 """
-    + READER_AFTER_WRITER.replace("WRITES", "one").replace("READ", "reader.to_numpy()")
-    + WRITER_AFTER_READER.replace("READS", "other").replace("WRITES", "one")
-)
+OWN = """
+MADE = usmq.zeros(2, "u4", queue=one)
+MADE.wait()
+BACK = take_second(MADE, other)
+"""
 
-OWN_READER = (
-    """
-writer = usmq.zeros(2, "u4", queue=one)
-writer.wait()
-reader = take_second(writer, other)
-assert writer.ptr == reader.ptr
-"""
-    + READER_AFTER_WRITER.replace("WRITES", "one").replace("READ", "reader.copy().to_numpy()")
-    + WRITER_AFTER_READER.replace("READS", "other").replace("WRITES", "one")
-)
 
-# The array that came back is written, and the one that was handed out is read.
-OWN_WRITER = (
-    """
-reader = usmq.zeros(2, "u4", queue=one)
-reader.wait()
-writer = take_second(reader, other)
-assert writer.ptr == reader.ptr
-"""
-    + READER_AFTER_WRITER.replace("WRITES", "other").replace("READ", "reader.to_numpy()")
-    + WRITER_AFTER_READER.replace("READS", "one").replace("WRITES", "other")
-)
+def code(made: str, writes: str, reads: str, read: str = "reader.to_numpy()") -> str:
+    return made + BOTH.replace("WRITES", writes).replace("READS", reads).replace("READ", read)
+
+
+OWN_WRITTEN = OWN.replace("MADE", "writer").replace("BACK", "reader")
+BACK_WRITTEN = OWN.replace("MADE", "reader").replace("BACK", "writer")
+CODES = {
+    "foreign": code(FOREIGN, "one", "other"),
+    "the array handed out is written": code(
+        OWN_WRITTEN, "one", "other", "reader.copy().to_numpy()"
+    ),
+    "the array that came back is written": code(BACK_WRITTEN, "other", "one"),
+}
 
 BACK = ["suai", "dlpack", "legacy_dlpack", "arrow_array", "arrow_stream"]
-IMPORTS = BACK[:3]
+IMPORTS = BACK[:3]  # Arrow columns are not written to
+CASES = [("foreign", first, second) for first in IMPORTS for second in IMPORTS]
+CASES += [("the array handed out is written", "suai", back) for back in BACK]
+CASES += [("the array that came back is written", "suai", back) for back in IMPORTS]
 
 
-def check(run_python: Run, code: str, first: str, second: str) -> None:
-    done = run_python(PRELUDE + SETUP, first, second, code, check=False)
+@pytest.mark.parametrize(("case", "first", "second"), CASES)
+def test_two_handles_of_one_allocation_are_ordered(
+    run_python: Run, case: str, first: str, second: str
+) -> None:
+    done = run_python(PRELUDE + SETUP, first, second, CODES[case], check=False)
     assert done.stdout.splitlines() == ["in order", "out of order"], done.stderr
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("second", IMPORTS)
-@pytest.mark.parametrize("first", IMPORTS)
-def test_imports_of_one_foreign_allocation_are_ordered(
-    run_python: Run, first: str, second: str
-) -> None:
-    check(run_python, FOREIGN, first, second)
-
-
-@pytest.mark.parametrize("back", BACK)
-def test_a_reimported_array_is_read_after_the_original_is_written(
-    run_python: Run, back: str
-) -> None:
-    check(run_python, OWN_READER, "suai", back)
-
-
-@pytest.mark.parametrize("back", BACK[:3])  # Arrow columns are not written to
-def test_the_original_is_read_after_a_reimported_array_is_written(
-    run_python: Run, back: str
-) -> None:
-    check(run_python, OWN_WRITER, "suai", back)

@@ -66,14 +66,25 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def run(run_python: Run, cache: Path) -> Run:
+    """Return a call that runs code in a child, with the mapper and its batch."""
+
+    def run(code: str, before: str = "") -> Any:
+        code = before + START + TYPES + code
+        return run_python(code, XDG_CACHE_HOME=str(cache), USMQ_CHECKS="1")
+
+    return run
+
+
 def test_the_command_prints_the_file(run_python: Run, cache: Path) -> None:
     done = run_python(None, "-m", "usmq", "pyarrow", "build", XDG_CACHE_HOME=str(cache))
     assert Path(done.stdout.strip()).parent == cache / "usmq" / "pyarrow"
     assert done.stderr == ""
 
 
-def test_batches_of_every_type_come_back_equal(run_python: Run, cache: Path) -> None:
-    code = """
+def test_batches_of_every_type_come_back_equal(run: Run) -> None:
+    run("""
 for name in source.schema.names:
     for part in (source.select([name]), source.select([name]).slice(1, 3)):
         batch = pa.record_batch(usmq.from_arrow(part))
@@ -92,11 +103,10 @@ for name in source.schema.names:
             continue  # structs without nulls become tables
         column = usmq.from_arrow(batch.column(0).slice(1))
         assert column.to_arrow().to_pylist() == part.column(0).slice(1).to_pylist(), name
-"""
-    run_python(START + TYPES + code, XDG_CACHE_HOME=str(cache))
+""")
 
 
-def test_batches_of_pyarrow_are_copied_to_a_device(run_python: Run, cache: Path) -> None:
+def test_batches_of_pyarrow_are_copied_to_a_device(run: Run, cache: Path) -> None:
     code = """
 for target in usmq.devices():
     manager = usmq.pyarrow.memory_manager(target)
@@ -115,14 +125,13 @@ for target in usmq.devices():
     assert empty.copy_to(cpu).num_rows == 0
 print(len(usmq.devices()))
 """
-    code = START + TYPES + code
-    seen = run_python(code, XDG_CACHE_HOME=str(cache)).stdout.split()
+    seen = run(code).stdout.split()
     assert seen == [str(len(usmq.devices()))]
-    assert emulated.result(code, XDG_CACHE_HOME=str(cache)) == ["3"]
+    assert emulated.result(START + TYPES + code, XDG_CACHE_HOME=str(cache)) == ["3"]
 
 
-def test_memory_is_shared_and_lives_as_long_as_the_batch(run_python: Run, cache: Path) -> None:
-    code = """
+def test_memory_is_shared_and_lives_as_long_as_the_batch(run: Run) -> None:
+    done = run("""
 import gc
 before = usmq.memory_stats()
 x = usmq.arange(100_000)
@@ -145,12 +154,11 @@ del table, others
 gc.collect()
 again = [usmq.empty(100_000, "i8") for _ in range(8)]
 print(address in [x.ptr for x in again])
-"""
-    done = run_python(START + TYPES + code, XDG_CACHE_HOME=str(cache), USMQ_CHECKS="1")
+""")
     assert done.stdout.split() == ["True"], "the memory is reused after the last reader"
 
 
-def test_an_import_waits_for_the_kernel_that_writes(run_python: Run, cache: Path) -> None:
+def test_an_import_waits_for_the_kernel_that_writes(run: Run) -> None:
     code = """
 for order in ("in order", "out of order"):
     queue = usmq.Queue(in_order=order == "in order")
@@ -165,38 +173,29 @@ for order in ("in order", "out of order"):
     write_late(8, x, 9, steps(0.05))
     assert array.copy_to(cpu).to_pylist() == [9] * 8, order
 """
-    run_python(PRELUDE + START + code, XDG_CACHE_HOME=str(cache))
+    run(code, PRELUDE)
 
 
-def test_buffers_may_be_released_while_other_threads_work(run_python: Run, cache: Path) -> None:
-    code = """
-import threading
-problems = []
+def test_buffers_may_be_released_while_other_threads_work(run: Run) -> None:
+    run("""
+from concurrent.futures import ThreadPoolExecutor
 
 def work(number):
-    try:
-        manager = usmq.pyarrow.memory_manager()
-        for turn in range(30):
-            part = pa.record_batch({"x": pa.array(range(number, number + 1000))})
-            batch = part.copy_to(manager)
-            assert batch.slice(turn).copy_to(cpu).equals(part.slice(turn))
-    except BaseException as problem:
-        problems.append(problem)
+    manager = usmq.pyarrow.memory_manager()
+    for turn in range(30):
+        part = pa.record_batch({"x": pa.array(range(number, number + 1000))})
+        batch = part.copy_to(manager)
+        assert batch.slice(turn).copy_to(cpu).equals(part.slice(turn))
 
-threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-assert problems == []
+with ThreadPoolExecutor(4) as pool:
+    list(pool.map(work, range(4)))
 # This batch is destroyed at the end of the process.
 last = source.copy_to(usmq.pyarrow.memory_manager())
-"""
-    run_python(START + TYPES + code, XDG_CACHE_HOME=str(cache), USMQ_CHECKS="1")
+""")
 
 
-def test_devices_that_do_not_exist_and_subdevices_are_errors(run_python: Run, cache: Path) -> None:
-    code = """
+def test_devices_that_do_not_exist_and_subdevices_are_errors(run: Run) -> None:
+    lines = run("""
 import ctypes
 manager = usmq.pyarrow.memory_manager
 try:
@@ -219,8 +218,7 @@ for call in (array.to_pylist, lambda: array.cast("f8"), lambda: array.equals(arr
     except NotImplementedError:
         print("refused")
 print(array)
-"""
-    lines = run_python(START + code, XDG_CACHE_HOME=str(cache)).stdout.splitlines()
+""").stdout.splitlines()
     assert lines[:5] == ["context True", "device True", "refused", "refused", "refused"]
     assert [line.strip(" ,") for line in lines[6:9]] == ["0", "1", "2"]
 
@@ -257,15 +255,6 @@ def test_a_build_that_cannot_work_says_why(
     assert list(tmp_path.rglob("*.so")) == []
 
 
-def test_register_without_a_build_names_the_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(usmq.InteropError, match="`python -m usmq pyarrow build`"):
-        usmq.pyarrow.register()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_pyarrow_without_headers_or_too_old_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -284,19 +273,20 @@ def test_a_pyarrow_without_headers_or_too_old_is_refused(
 
 
 def test_each_version_has_its_own_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = _build._path()
-    monkeypatch.setattr("pyarrow.__version__", "99.0")
-    assert "pyarrow-99.0" in _build._path().name
-    monkeypatch.undo()
-    monkeypatch.setattr("usmq.__version__", "9.9")
-    assert "usmq-9.9" in _build._path().name
-    assert here.name not in {_build._path().name}
+    here = _build._path().name
+    for module, version in (("pyarrow", "99.0"), ("usmq", "9.9")):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{module}.__version__", version)
+            assert f"{module}-{version}" in _build._path().name != here
 
 
-def test_a_folder_that_others_may_write_is_refused(
+def test_register_needs_a_build_in_a_folder_that_others_may_not_write(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(usmq.InteropError, match="`python -m usmq pyarrow build`"):
+        usmq.pyarrow.register()
+    assert list(tmp_path.iterdir()) == []
     folder = tmp_path / "usmq" / "pyarrow"
     folder.mkdir(parents=True)
     folder.chmod(0o777)

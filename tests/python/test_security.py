@@ -46,37 +46,30 @@ def unset(**more: str | None) -> dict[str, str | None]:
 
 
 @pytest.mark.usefixtures("open_umask")
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("variable", ["SYCL_CACHE_DIR", "XDG_CACHE_HOME"])
 def test_the_kernel_cache_folder_is_created_for_its_owner_only(
-    run_python: Run, tmp_path: Path, *, named: bool
+    run_python: Run, tmp_path: Path, variable: str
 ) -> None:
     tmp_path.chmod(0o755)
     folder = tmp_path / "usmq"
-    where = {"SYCL_CACHE_DIR": str(folder)} if named else {"XDG_CACHE_HOME": str(tmp_path)}
-    done = run_python(BUILD, **unset(**where))
+    where = folder if variable == "SYCL_CACHE_DIR" else tmp_path
+    done = run_python(BUILD, **unset(**{variable: str(where)}))
     assert (done.stdout, done.stderr) == ("9\n", "")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert files(folder), "no kernel was cached"
-
-
-def test_a_folder_of_an_older_usmq_gets_owner_only_permissions(
-    run_python: Run, tmp_path: Path
-) -> None:
-    tmp_path.chmod(0o755)
-    (tmp_path / "usmq").mkdir(mode=0o755)
+    # A folder of an older usmq.
+    folder.chmod(0o755)
     run_python(BUILD, **unset(XDG_CACHE_HOME=str(tmp_path)))
-    assert stat.S_IMODE((tmp_path / "usmq").stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-WAYS = {
-    "our own folder, open": lambda base: {"XDG_CACHE_HOME": str(base)},
-    "named by the user": lambda base: {"SYCL_CACHE_DIR": str(base / "usmq")},
-    "asked for by the user": lambda base: {
-        "SYCL_CACHE_DIR": str(base / "usmq"),
-        "SYCL_CACHE_PERSISTENT": "1",
-    },
-    "through a link": lambda base: {"SYCL_CACHE_DIR": str(base / "link")},
-    "below an open one": lambda base: {"SYCL_CACHE_DIR": str(base / "usmq" / "deeper")},
+# The variable that names a folder, the folder, and other variables.
+WAYS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "our own folder, open": ("XDG_CACHE_HOME", ".", {}),
+    "named by the user": ("SYCL_CACHE_DIR", "usmq", {}),
+    "asked for by the user": ("SYCL_CACHE_DIR", "usmq", {"SYCL_CACHE_PERSISTENT": "1"}),
+    "through a link": ("SYCL_CACHE_DIR", "link", {}),
+    "below an open one": ("SYCL_CACHE_DIR", "usmq/deeper", {}),
 }
 
 
@@ -87,12 +80,12 @@ def test_a_folder_writable_by_others_is_not_used(run_python: Run, tmp_path: Path
     folder.mkdir()
     folder.chmod(0o777)
     (tmp_path / "link").symlink_to(folder)
-    done = run_python(BUILD, **unset(**WAYS[way](tmp_path)))
+    variable, name, more = WAYS[way]
+    done = run_python(BUILD, **unset(**{variable: str(tmp_path / name)}, **more))
     assert done.stdout == "9\n"
     assert files(folder) == []
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o777, (
-        "a folder that may contain foreign files is reported as clean"
-    )
+    # It may contain files of others, so it stays as it is.
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o777
     (line,) = done.stderr.splitlines()
     assert line.startswith("usmq: kernels are not kept in ")
     assert f"others may write to {folder}" in line
