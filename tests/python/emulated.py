@@ -1,7 +1,5 @@
 """Child processes with emulated GPUs, in an environment of HOME, PATH and given variables."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -22,41 +20,39 @@ void axpy(float a, const float *x, float *y) {
 """
 
 
-def needs_system_usm(code: str = "copy=False") -> None:
+def needs_system_usm(code="copy=False"):
     """Skip a test of `code` that uses host memory in place, on devices that do not reach it."""
     device = usmq.current_queue().device
     if "copy=False" in code and "usm_system_allocations" not in device.aspects:
         pytest.skip(f"{device} does not use memory of the host in place")
 
 
-def environment(**variables: str) -> dict[str, str]:
+def environment(**variables):
     """Return HOME and PATH of this process, and the variables."""
     kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
     return kept | variables
 
 
-def start(
-    *command: str, timeout: float = 120, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def start(*command, timeout=120, **variables):
     """Run a command in that environment."""
     return subprocess.run(
         command, env=environment(**variables), text=True, capture_output=True, timeout=timeout
     )
 
 
-def run(code: str, gpus: str = "2", **variables: str) -> subprocess.CompletedProcess[str]:
+def run(code, gpus="2", **variables):
     """Run Python code with emulated GPUs."""
     command = [sys.executable, "-X", "faulthandler", "-c", code]
     return start(*command, **{"USMQ_EMULATE_GPUS": gpus} | variables)
 
 
-def result(code: str, gpus: str = "2", **variables: str) -> list[str]:
+def result(code, gpus="2", **variables):
     """Return the lines that the code prints; it must succeed without emulator messages."""
     done = run(code, gpus, **variables)
     assert (done.returncode, done.stderr) == (0, ""), f"{done.stdout}{done.stderr}"
     return done.stdout.splitlines()
 
 
-def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
+def complaints(done):
     """Return the lines of the emulator on standard error."""
     return [line for line in done.stderr.splitlines() if line.startswith("usmq emulator: ")]

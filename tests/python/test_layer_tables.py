@@ -1,17 +1,10 @@
 """The OpenCL layer takes tables of any length, as loaders of other releases pass them."""
 
-from __future__ import annotations
-
-import subprocess
-from collections.abc import Callable
-
 import pytest
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # The table ends at a page that cannot be read, and each entry has a value of its own.
 PRELUDE = """
-import ctypes, ctypes.util, mmap, pathlib, sys, usmq
+import ctypes, ctypes.util, mmap, os, pathlib, sys, usmq
 layer = ctypes.CDLL(str(next(pathlib.Path(usmq.__file__).parent.rglob("libusmq_layers.so"))))
 libc = ctypes.CDLL(None, use_errno=True)
 PAGE = mmap.PAGESIZE
@@ -41,51 +34,32 @@ def parts():
     return layer.usmq_layer_parts()
 
 QUEUES, EMULATOR = 1, 2
+EMULATED = "USMQ_EMULATE_GPUS" in os.environ
 INVALID_VALUE = -30
 # The places of functions in the table of every OpenCL header.
 GET_DEVICE_IDS, GET_DEVICE_INFO, CREATE_QUEUE, CREATE_QUEUE_WITH = 2, 3, 9, 123
 """
 
 
-def outcome(run_python: Run, code: str, gpus: str | None = None, **variables: str) -> None:
-    run_python(PRELUDE + code, USMQ_EMULATE_GPUS=gpus, USMQ_EMULATE_FAULTS=None, **variables)
-
-
-@pytest.mark.parametrize("count", [148, 149, 150, 151, 200])
-@pytest.mark.parametrize("gpus", [None, "2"])
-@pytest.mark.parametrize("name", ["clInitLayer", "clInitLayerWithProperties"])
-def test_a_table_of_another_release_is_taken(
-    run_python: Run, count: int, gpus: str | None, name: str
-) -> None:
-    outcome(
-        run_python,
-        f"""
-status, own, entries = init({count}, name={name!r})
-assert status == 0 and own >= 149, (status, own)
-replaced = [i for i, entry in enumerate(entries[:{count}]) if entry != ENTRY + i]
-assert CREATE_QUEUE_WITH in replaced and 2 <= len(replaced) < 60, replaced
-assert (GET_DEVICE_IDS in replaced) == ({gpus!r} is not None)
-assert not any(entries[{count}:]), "entries past the end of the loader's table"
-assert parts() == (QUEUES | EMULATOR if {gpus!r} else QUEUES)
-""",
-        gpus,
-    )
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 20, 41])
-def test_a_table_without_the_functions_of_a_part_is_refused(run_python: Run, count: int) -> None:
-    outcome(
-        run_python,
-        f"assert init({count}) == (INVALID_VALUE, 0, []) and parts() == 0",
-        "2",
-    )
-
-
-def test_the_shortest_tables_are_decided_by_their_functions(run_python: Run) -> None:
-    """Each length is taken or refused, without a read past its end; longer ones have no fewer."""
-    outcome(
-        run_python,
-        """
+TABLES = """
+# Without the functions of a part it is refused.
+for count in 0, 1, 2, 20, 41:
+    assert init(count) == (INVALID_VALUE, 0, []) and parts() == 0
+for name in "clInitLayer", "clInitLayerWithProperties":
+    for count in 148, 149, 150, 151, 200:
+        status, own, entries = init(count, name=name)
+        assert status == 0 and own >= 149, (status, own)
+        replaced = [i for i, entry in enumerate(entries[:count]) if entry != ENTRY + i]
+        assert CREATE_QUEUE_WITH in replaced and 2 <= len(replaced) < 60, replaced
+        assert (GET_DEVICE_IDS in replaced) == EMULATED
+        assert not any(entries[count:]), "entries past the end of the loader's table"
+        assert parts() == (QUEUES | EMULATOR if EMULATED else QUEUES)
+"""
+PROGRAMS = {
+    "tables of other releases are taken": TABLES,
+    "tables of other releases are taken, with emulated GPUs": TABLES,
+    # Each length is taken or refused, without a read past its end; longer ones have no fewer.
+    "the shortest tables are decided by their functions": """
 found = []
 for count in range(201):
     status, _, entries = init(count)
@@ -94,14 +68,8 @@ for count in range(201):
 assert found == sorted(found), "a longer table was refused"
 assert not found[0] and found[149] and found.index(True) == CREATE_QUEUE_WITH + 1
 """,
-    )
-
-
-def test_a_missing_function_switches_off_only_the_parts_that_call_it(run_python: Run) -> None:
-    """An entry of null in a whole table, as a loader leaves the functions that it does not have."""
-    outcome(
-        run_python,
-        """
+    # An entry of null in a whole table, as a loader leaves the functions that it does not have.
+    "a missing function switches off only the parts that call it": """
 taken = set()
 for missing in range(149):
     status, _, entries = init(149, missing)
@@ -112,22 +80,10 @@ for missing in range(149):
 assert len(taken) > 100, sorted(set(range(149)) - taken)
 assert GET_DEVICE_INFO not in taken
 """,
-        "2",
-    )
-
-
-def test_a_layer_is_refused_if_no_part_is_requested(run_python: Run) -> None:
-    outcome(
-        run_python,
-        "assert init(150) == (INVALID_VALUE, 0, []) and parts() == 0",
-        USMQ_WAIT_LAYER="0",
-    )
-
-
-def test_null_arguments_are_refused(run_python: Run) -> None:
-    outcome(
-        run_python,
-        """
+    "a layer is refused if no part is requested": """
+assert init(150) == (INVALID_VALUE, 0, []) and parts() == 0
+""",
+    "null arguments are refused": """
 count, own = ctypes.c_uint(), ctypes.c_void_p()
 arguments = [150, ctypes.c_void_p(table(150)), ctypes.byref(count), ctypes.byref(own)]
 for place in 1, 2, 3:
@@ -136,10 +92,7 @@ for place in 1, 2, 3:
     assert layer.clInitLayer(*some) == INVALID_VALUE
 assert parts() == 0
 """,
-    )
-
-
-QUEUES_CREATED = """
+    "queues of a CPU are created in order": """
 PROPERTIES, OUT_OF_ORDER, PROFILING, OTHER = 0x1093, 1, 2, 0x1094
 CPU, GPU = 2, 4
 P = ctypes.c_void_p
@@ -191,8 +144,16 @@ for device, expected in (CPU, PROFILING), (GPU, OUT_OF_ORDER | PROFILING):
     assert created(device, given) == [OTHER, 3, PROPERTIES, expected]
     assert created(device, [OTHER, OUT_OF_ORDER]) == [OTHER, OUT_OF_ORDER]
     assert created(device, []) == [] and created(device, None) is None and created(device, 0) == 0
-"""
+""",
+}
+SETTINGS = {
+    "tables of other releases are taken, with emulated GPUs": {"USMQ_EMULATE_GPUS": "2"},
+    "a missing function switches off only the parts that call it": {"USMQ_EMULATE_GPUS": "2"},
+    "a layer is refused if no part is requested": {"USMQ_WAIT_LAYER": "0"},
+}
 
 
-def test_queues_of_a_cpu_are_created_in_order(run_python: Run) -> None:
-    outcome(run_python, QUEUES_CREATED)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_layer_takes_the_table_of_a_loader(run_python, name):
+    settings = {"USMQ_EMULATE_GPUS": None, "USMQ_EMULATE_FAULTS": None} | SETTINGS.get(name, {})
+    run_python(PRELUDE + PROGRAMS[name], **settings)

@@ -1,8 +1,5 @@
 """A part of the OpenCL layer that the process needs and does not use is reported."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 
 import pytest
@@ -12,7 +9,7 @@ from emulated import result, start
 NOT_LAYERS = ("another library", "no library")
 
 
-def not_a_layer(kind: str) -> str:
+def not_a_layer(kind):
     """Return the path of such a file."""
     if kind == "no library":
         return __file__
@@ -20,7 +17,7 @@ def not_a_layer(kind: str) -> str:
         return next(line.split()[-1] for line in maps if "/libc.so" in line or "/libc-2" in line)
 
 
-def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def python(code, **variables):
     done = start(sys.executable, "-X", "faulthandler", "-c", code, **variables)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done
@@ -35,23 +32,16 @@ print(*[f"{type(one.message).__name__}: {one.message}" for one in found], sep="\
 """
 
 
-def test_the_parts_in_use_are_reported() -> None:
-    code = "import usmq; print(usmq.layers())"
-    assert result(code, "") == ["{'waits': True, 'emulator': False}"]
-    assert result(code, "2") == ["{'waits': True, 'emulator': True}"]
-    assert result(code, "2", USMQ_WAIT_LAYER="0") == ["{'waits': False, 'emulator': True}"]
-    assert result(code, "", USMQ_WAIT_LAYER="0") == ["{'waits': False, 'emulator': False}"]
-
-
 @pytest.mark.parametrize("gpus", ["", "2"])
 @pytest.mark.parametrize("wait_layer", ["", "0"])
-def test_nothing_is_reported_if_all_parts_work(gpus: str, wait_layer: str) -> None:
+def test_the_parts_in_use_are_reported_without_a_warning(gpus, wait_layer):
     variables = {"USMQ_WAIT_LAYER": wait_layer} if wait_layer else {}
-    assert result(WARNED, gpus, **variables) == [""]
+    parts = {"waits": not wait_layer, "emulator": bool(gpus)}
+    assert result(WARNED + "print(usmq.layers())", gpus, **variables) == ["", str(parts)]
 
 
 @pytest.mark.parametrize("kind", NOT_LAYERS)
-def test_a_refused_layer_is_a_warning_of_devices(kind: str) -> None:
+def test_a_refused_layer_is_a_warning_of_devices(kind):
     path = not_a_layer(kind)
     done = python(WARNED, USMQ_LAYERS_LIBRARY=path)
     [line] = done.stdout.splitlines()
@@ -65,7 +55,7 @@ def test_a_refused_layer_is_a_warning_of_devices(kind: str) -> None:
     assert f"has not taken {path}" in gpus
 
 
-def test_a_refused_layer_is_not_blamed_on_a_query_of_another_library() -> None:
+def test_a_refused_layer_is_not_blamed_on_a_query_of_another_library():
     pytest.importorskip("dpctl")
     path = not_a_layer("no library")
     code = "import usmq, dpctl; dpctl.get_devices()" + WARNED
@@ -74,7 +64,7 @@ def test_a_refused_layer_is_not_blamed_on_a_query_of_another_library() -> None:
         assert f"has not taken {path}" in line, line
 
 
-def test_a_missing_layer_is_a_warning() -> None:
+def test_a_missing_layer_is_a_warning():
     done = python(WARNED, USMQ_LAYERS_LIBRARY="/nonexistent.so")
     [line] = done.stdout.splitlines()
     assert "USMQ_LAYERS_LIBRARY names /nonexistent.so, which does not exist" in line
@@ -83,32 +73,27 @@ def test_a_missing_layer_is_a_warning() -> None:
 @pytest.mark.parametrize(
     "use", ["usmq.zeros(2)", "usmq.current_queue()", "usmq.Device('cpu')", "usmq.layers()"]
 )
-def test_each_first_query_reports_it_on_standard_error(use: str) -> None:
+def test_each_first_query_reports_it_on_standard_error(use):
     done = python(f"import usmq; {use}; {use}", USMQ_LAYERS_LIBRARY=not_a_layer("no library"))
     assert done.stderr.count("usmq: waits of several threads may lock up") == 1
 
 
-def test_a_query_of_another_library_before_usmq_is_a_warning() -> None:
+def test_a_query_of_another_library_before_usmq_is_a_warning():
     pytest.importorskip("dpctl")
-    driver = python(
-        "import usmq, os; print(os.environ.get('OCL_ICD_FILENAMES', ''))"
-    ).stdout.strip()
+    code = "import usmq, os; print(os.environ.get('OCL_ICD_FILENAMES', ''))"
+    driver = python(code).stdout.strip()
     variables = {"OCL_ICD_FILENAMES": driver} if driver else {}
-    done = python("import dpctl; dpctl.get_devices()" + WARNED, **variables)
+    code = "import dpctl; dpctl.get_devices()" + WARNED
+    done = python(code, **variables)
     [line] = done.stdout.splitlines()
     assert "another library asked the SYCL runtime for devices before usmq" in line
     # The setting that the warning names.
     value = line.partition("set OPENCL_LAYERS=")[2].split()[0]
-    code = "import dpctl; dpctl.get_devices()" + WARNED
     assert python(code, OPENCL_LAYERS=value, **variables).stdout == "\n"
 
 
-@pytest.mark.parametrize("selector", ["opencl:cpu", "*:cpu", "cpu"])
-def test_a_selector_that_hides_the_emulated_gpus_is_named(selector: str) -> None:
+@pytest.mark.parametrize("selector", ["opencl:cpu", "*:cpu"])
+def test_a_selector_that_hides_the_emulated_gpus_is_named(selector):
     variables = {"ONEAPI_DEVICE_SELECTOR": selector, "USMQ_EMULATE_GPUS": "2"}
-    if selector == "cpu":
-        done = start(sys.executable, "-c", WARNED, **variables)
-        assert done.returncode != 0, "the runtime does not take it"
-        return
     [line] = python(WARNED, **variables).stdout.splitlines()
     assert f'no emulated GPU is visible: ONEAPI_DEVICE_SELECTOR="{selector}" hides them' in line
