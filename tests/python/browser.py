@@ -1,7 +1,5 @@
 """A headless Chromium, driven through its DevTools pipe: pages, scripts and screenshots."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -9,18 +7,9 @@ import select
 import shutil
 import subprocess
 import time
-from pathlib import Path
-from types import TracebackType
-from typing import Any
 
-CHROMIUM = next(
-    (
-        path
-        for name in ("chromium", "chromium-browser", "google-chrome")
-        if (path := shutil.which(name))
-    ),
-    None,
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 # Without a sandbox, since tests may run as root, and without network access.
 FLAGS = (
     "--headless=new",
@@ -34,12 +23,13 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 SECONDS = 60
+PROBLEMS = ("error", "warning", "assert")
 
 
 class Browser:
     """One window. `problems` has the errors of console and loader since the last `open`."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile):
         assert CHROMIUM is not None
         to_child, self._write = os.pipe()
         self._read, from_child = os.pipe()
@@ -54,9 +44,9 @@ class Browser:
         os.close(from_child)
         self._pending = b""
         self._calls = 0
-        self._session: str | None = None
-        self._events: list[dict[str, Any]] = []
-        self.problems: list[str] = []
+        self._session = None
+        self._events = []
+        self.problems = []
         try:
             target = self.call("Target.createTarget", url="about:blank")["targetId"]
             attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
@@ -67,18 +57,13 @@ class Browser:
             self.close()
             raise
 
-    def __enter__(self) -> Browser:
+    def __enter__(self):
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         self.close()
 
-    def close(self) -> None:
+    def close(self):
         """End the browser, and its helpers with it."""
         try:
             self._session = None
@@ -91,7 +76,7 @@ class Browser:
             os.close(self._write)
             os.close(self._read)
 
-    def open(self, url: str, width: int = 1280, height: int = 900) -> None:
+    def open(self, url, width=1280, height=900):
         """Show a page in a window of this size, and wait until it is loaded."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -108,7 +93,7 @@ class Browser:
             self._receive(end)
         self.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
 
-    def evaluate(self, expression: str) -> Any:
+    def evaluate(self, expression):
         """Return the value of a JavaScript expression, which may be a promise."""
         done = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
@@ -116,15 +101,15 @@ class Browser:
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
-    def picture(self, *, whole: bool = False) -> bytes:
+    def picture(self, *, whole=False):
         """Return a screenshot as PNG: of the window, or of the whole page."""
         made = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         return base64.b64decode(made["data"])
 
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
+    def call(self, method, **params):
         """Call a method of the DevTools protocol and return its result."""
         self._calls += 1
-        message: dict[str, Any] = {"id": self._calls, "method": method, "params": params}
+        message = {"id": self._calls, "method": method, "params": params}
         if self._session is not None:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
@@ -133,10 +118,10 @@ class Browser:
             answer = self._receive(end)
             if answer.get("id") == self._calls:
                 assert "error" not in answer, f"{method}: {answer['error']}"
-                result: dict[str, Any] = answer["result"]
+                result = answer["result"]
                 return result
 
-    def _receive(self, end: float) -> dict[str, Any]:
+    def _receive(self, end):
         while b"\0" not in self._pending:
             left = end - time.monotonic()
             assert left > 0, "the browser does not answer"
@@ -146,22 +131,28 @@ class Browser:
                 assert data, "the browser has ended"
                 self._pending += data
         text, _, self._pending = self._pending.partition(b"\0")
-        message: dict[str, Any] = json.loads(text)
+        message = json.loads(text)
         if "method" in message:
             self._events.append(message)
             self._note(message["method"], message["params"])
         return message
 
-    def _note(self, method: str, params: dict[str, Any]) -> None:
+    def _note(self, method, params):
         if method == "Runtime.exceptionThrown":
             self.problems.append(str(params["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and params["type"] in (
-            "error",
-            "warning",
-            "assert",
-        ):
+        elif method == "Runtime.consoleAPICalled" and params["type"] in PROBLEMS:
             self.problems.append(str(params["args"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
             self.problems.append(params["entry"]["text"])
         elif method == "Network.loadingFailed" and not params.get("canceled"):
             self.problems.append(params["errorText"])
+
+
+def open_browser(tmp_path_factory):
+    """Yield a browser, for a fixture; skip where Chromium is not installed."""
+    import pytest
+
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
