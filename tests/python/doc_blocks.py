@@ -18,7 +18,6 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})([^\n`]*)$")
 MARK = re.compile(r"^ *<!-- (not run|file): (.+?) -->$")
@@ -37,9 +36,9 @@ class Block:
     output: str | None = None  # of the text block that follows
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page):
     """Return every fenced block of a page, in order."""
-    found: list[Block] = []
+    found = []
     lines = page.read_text(encoding="utf-8").splitlines()
     at, before = 0, ""
     follows = False  # nothing but blank lines since the last block
@@ -78,7 +77,7 @@ class Example:
     output: str  # the output shown on the page
 
 
-def first_example(page: Path) -> Example:
+def first_example(page):
     """Return the first Python block of a page, with its shown output."""
     found = blocks(page)
     first = next(at for at, block in enumerate(found) if block.language == "python")
@@ -93,9 +92,9 @@ def first_example(page: Path) -> Example:
     )
 
 
-def run(page: str, pieces: list[dict[str, Any]]) -> None:
+def run(page, pieces):
     """Run the Python blocks of a page in order; exit with a report at the first that differs."""
-    names: dict[str, Any] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"}
     for piece in pieces:
         block = Block(**piece)
         if block.mark == "file":
@@ -106,7 +105,7 @@ def run(page: str, pieces: list[dict[str, Any]]) -> None:
             test = doctest.DocTestParser().get_doctest(
                 block.code, names, where, page, block.line - 1
             )
-            report: list[str] = []
+            report = []
             if (
                 doctest.DocTestRunner(optionflags=FLAGS)
                 .run(test, out=report.append, clear_globs=False)
@@ -124,7 +123,7 @@ def run(page: str, pieces: list[dict[str, Any]]) -> None:
             sys.exit(f"{where} prints\n{printed.getvalue()}and not\n{block.output}")
 
 
-def as_input(page: Path, wanted: list[Block]) -> str:
+def as_input(page, wanted):
     """Return the input of the program below."""
     return json.dumps([page.name, [asdict(block) for block in wanted]])
 

@@ -1,14 +1,6 @@
 """A process whose current folder was deleted gets an error, not a crash of the runtime's loader."""
 
-from __future__ import annotations
-
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 DELETED = """
 import os, tempfile
@@ -29,7 +21,7 @@ os.rmdir(folder)
     ],
 )
 @pytest.mark.parametrize("order", ["{deleted}import usmq\n", "import usmq\n{deleted}"])
-def test_the_first_query_is_an_error_that_names_it(run_python: Run, use: str, order: str) -> None:
+def test_the_first_query_is_an_error_that_names_it(run_python, use, order):
     run_python(
         order.format(deleted=DELETED)
         + f"""
@@ -45,7 +37,7 @@ assert usmq.zeros(2).tolist() == [0, 0], "it works in an existing folder"
     )
 
 
-def test_work_goes_on_in_a_folder_that_is_deleted_later(run_python: Run) -> None:
+def test_work_goes_on_in_a_folder_that_is_deleted_later(run_python):
     run_python(
         """
 import usmq
@@ -62,7 +54,7 @@ assert y.tolist() == [4, 8, 1]
     )
 
 
-def test_a_build_that_needs_the_folder_names_it(run_python: Run) -> None:
+def test_a_build_that_needs_the_folder_names_it(run_python):
     run_python(
         "import usmq\nassert usmq.devices()\n"
         + DELETED
@@ -83,9 +75,7 @@ assert x.tolist() == [2, 4]
 
 
 @pytest.mark.parametrize("state", ["renamed", "unreadable", "replaced"])
-def test_other_states_of_the_folder_are_no_error(
-    run_python: Run, tmp_path: Path, state: str
-) -> None:
+def test_other_states_of_the_folder_are_no_error(run_python, tmp_path, state):
     folder = tmp_path / "here"
     folder.mkdir()
     here = repr(str(folder))

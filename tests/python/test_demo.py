@@ -1,20 +1,12 @@
 """The demo on tables small enough to check by eye; `make demo` runs it on those of a year."""
 
-from __future__ import annotations
-
-import subprocess
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 import usmq
 from pyarrow import csv
 from usmq import _flights
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # LAX has no coordinates, and XXX is missing.
 AIRPORTS = """faa,name,lat,lon
@@ -42,22 +34,20 @@ AA,BOS,JFK,-4,187
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "airports.csv").write_text(AIRPORTS)
     (tmp_path / "airlines.csv").write_text(AIRLINES)
     (tmp_path / "flights.csv").write_text(FLIGHTS)
     return tmp_path
 
 
-def row(text: str, carrier: str) -> list[str]:
+def row(text, carrier):
     (line,) = [line for line in text.splitlines() if line.split()[:1] == [carrier]]
     return line.split()[-5:]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_missing_numbers_and_airports_are_counted_but_not_averaged(
-    folder: Path, run_python: Run, dtype: str
-) -> None:
+def test_missing_numbers_and_airports_are_counted_but_not_averaged(folder, run_python, dtype):
     if dtype == "f8" and "fp64" not in usmq.current_queue().device.aspects:
         pytest.skip("the device has no fp64")
     arguments = ("demo", "--require-dpnp", "--dtype", dtype, "--data", str(folder))
@@ -72,7 +62,7 @@ def test_missing_numbers_and_airports_are_counted_but_not_averaged(
     assert "does not list LAX (1), XXX (1)" in text
 
 
-def test_columns_without_nulls_are_read_from_zip_files(folder: Path, run_python: Run) -> None:
+def test_columns_without_nulls_are_read_from_zip_files(folder, run_python):
     (folder / "flights.csv").unlink()
     with zipfile.ZipFile(folder / "flights.csv.zip", "w") as archive:
         archive.writestr("flights.csv", COMPLETE)
@@ -88,9 +78,7 @@ def test_columns_without_nulls_are_read_from_zip_files(folder: Path, run_python:
         ("carrier,origin,dest,arr_delay,distance\nB6,JFK,BOS,soon,187\n", "soon"),
     ],
 )
-def test_unusable_tables_are_a_one_line_error(
-    folder: Path, run_python: Run, flights: str, why: str
-) -> None:
+def test_unusable_tables_are_a_one_line_error(folder, run_python, flights, why):
     (folder / "flights.csv").write_text(flights)
     done = run_python(None, "-m", "usmq", "demo", "--data", str(folder), check=False)
     assert done.returncode == 1
@@ -99,14 +87,12 @@ def test_unusable_tables_are_a_one_line_error(
     assert "Traceback" not in done.stderr
 
 
-def test_pyarrow_does_not_read_from_python_objects(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pyarrow_does_not_read_from_python_objects(folder, monkeypatch):
     """Its thread may release a Python source during shutdown and abort: once in 70 failures."""
-    sources: list[object] = []
+    sources = []
     read = csv.read_csv
 
-    def spy(source: object, **options: Any) -> Any:
+    def spy(source, **options):
         sources.append(source)
         return read(source, **options)
 
@@ -116,7 +102,7 @@ def test_pyarrow_does_not_read_from_python_objects(
 
 
 @pytest.mark.parametrize("package", ["numpy", "pyarrow"])
-def test_a_missing_package_is_named_with_its_extra(run_python: Run, package: str) -> None:
+def test_a_missing_package_is_named_with_its_extra(run_python, package):
     code = f"""
 import sys
 sys.modules[{package!r}] = None

@@ -1,7 +1,5 @@
 """The files and tests that the pages under docs/ name exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -11,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
-def test_each_rule_of_the_interop_page_names_an_existing_test() -> None:
+def test_each_rule_of_the_interop_page_names_an_existing_test():
     page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([DSAY]\d+) \|.*\| `([\w.]+)`: `(\w+)` \|$", page, re.MULTILINE)
     assert len(rows) > 40, "the table was not found"
@@ -22,27 +20,24 @@ def test_each_rule_of_the_interop_page_names_an_existing_test() -> None:
         assert rule.lower() in test.split("_"), f"{test} does not name {rule}"
 
 
-def test_the_dlpack_tests_named_by_the_interop_page_exist() -> None:
-    page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(test_dlpack_\w+\.py)`: `(\w+)`", page)
-    assert len(named) > 12, "the table was not found"
+@pytest.mark.parametrize(
+    ("pattern", "least"),
+    [
+        (r"`(test_dlpack_\w+\.py)`: `(\w+)`", 12),
+        (r"`(?:\.\./cuda/)?(test_cuda_device\.py|test_cuda\.py)`: `(\w+)`", 8),
+    ],
+)
+def test_the_tests_named_by_the_interop_page_exist(pattern, least):
+    named = re.findall(pattern, (ROOT / "docs" / "interop.md").read_text(encoding="utf-8"))
+    assert len(named) > least, "the table was not found"
     for file, test in named:
-        text = (ROOT / "tests" / "python" / file).read_text(encoding="utf-8")
-        assert f"def {test}(" in text, f"{file} has no {test}"
-
-
-def test_the_cuda_tests_named_by_the_interop_page_exist() -> None:
-    page = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(?:\.\./cuda/)?(test_cuda_device\.py|test_cuda\.py)`: `(\w+)`", page)
-    assert len(named) > 8, "the table was not found"
-    folders = {"test_cuda_device.py": "cuda", "test_cuda.py": "python"}
-    for file, test in named:
-        text = (ROOT / "tests" / folders[file] / file).read_text(encoding="utf-8")
+        folder = "cuda" if file == "test_cuda_device.py" else "python"
+        text = (ROOT / "tests" / folder / file).read_text(encoding="utf-8")
         assert f"def {test}(" in text, f"{file} has no {test}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_have_existing_targets(page: Path) -> None:
+def test_links_have_existing_targets(page):
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
     for link in links:
         if "://" not in link:
@@ -50,7 +45,7 @@ def test_links_have_existing_targets(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_source_files_named_by_a_page_exist(page: Path) -> None:
+def test_source_files_named_by_a_page_exist(page):
     names = re.findall(
         r"`((?:src|cpp|tests|benches)/[\w./-]+\.\w+)`", page.read_text(encoding="utf-8")
     )
@@ -59,7 +54,7 @@ def test_source_files_named_by_a_page_exist(page: Path) -> None:
     assert [name for name in files if not (ROOT / name).is_file()] == []
 
 
-def test_the_comparison_matches_the_benchmark_rows_it_names() -> None:
+def test_the_comparison_matches_the_benchmark_rows_it_names():
     performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     found = re.findall(
         r"^\| `([\w.]+)` \|[^|]*\|[^|]*\|[^|]*\| ([\d.]+) \|", performance, re.MULTILINE

@@ -1,7 +1,5 @@
 """Python examples of the pages give the shown output; for docstrings see test_docstrings.py."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,7 +16,7 @@ BLOCKS = {page.relative_to(ROOT).as_posix(): doc_blocks.blocks(page) for page in
 LANGUAGES = {"python", "rust", "cpp", "c", "cmake", "sh", "text", "toml", "yaml", "json"}
 
 
-def runnable(page: str) -> list[doc_blocks.Block]:
+def runnable(page):
     return [
         block
         for block in BLOCKS[page]
@@ -26,11 +24,11 @@ def runnable(page: str) -> list[doc_blocks.Block]:
     ]
 
 
-def with_python() -> list[str]:
+def with_python():
     return [page for page in BLOCKS if any(block.language == "python" for block in runnable(page))]
 
 
-def not_run() -> list[object]:
+def not_run():
     return [
         pytest.param(block.word, id=f"{page}:{block.line}")
         for page, found in BLOCKS.items()
@@ -40,23 +38,21 @@ def not_run() -> list[object]:
 
 
 @pytest.mark.parametrize("page", BLOCKS)
-def test_every_block_names_its_language(page: str) -> None:
+def test_every_block_names_its_language(page):
     for block in BLOCKS[page]:
         known = block.language in LANGUAGES or block.language.startswith("{")
         assert known, f"{page}:{block.line}: {block.language!r}"
 
 
-NOT_EMULATED = {
-    "docs/tutorial-python.md": "prints the devices of a machine with a CPU alone",
-}
+NOT_EMULATED = {"docs/tutorial-python.md": "prints the devices of a machine with a CPU alone"}
 # With the driver of tests/level_zero.
 NOT_ON_LEVEL_ZERO = NOT_EMULATED | {
-    "docs/howto/kernels.md": "has a kernel that reads pointers from memory",
+    "docs/howto/kernels.md": "has a kernel that reads pointers from memory"
 }
 
 
 @pytest.mark.parametrize("page", with_python())
-def test_the_examples_of_the_page_give_the_shown_output(page: str, tmp_path: Path) -> None:
+def test_the_examples_of_the_page_give_the_shown_output(page, tmp_path):
     if page in NOT_EMULATED and os.environ.get("USMQ_EMULATE_GPUS"):
         pytest.skip(f"{page} {NOT_EMULATED[page]}, and this run has emulated GPUs")
     if page in NOT_ON_LEVEL_ZERO and os.environ.get("USMQ_LEVEL_ZERO_REPORTS"):
@@ -76,11 +72,11 @@ def test_the_examples_of_the_page_give_the_shown_output(page: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("reason", not_run())
-def test_blocks_that_cannot_run_here_are_listed(reason: str) -> None:
+def test_blocks_that_cannot_run_here_are_listed(reason):
     pytest.skip(reason)
 
 
-def test_rust_examples_are_doctests_of_the_crate() -> None:
+def test_rust_examples_are_doctests_of_the_crate():
     crate = (ROOT / "src" / "lib.rs").read_text(encoding="utf-8")
     pages = [
         page
@@ -92,7 +88,7 @@ def test_rust_examples_are_doctests_of_the_crate() -> None:
         assert f'include_str!("../{page}")' in crate, f"src/lib.rs does not run the Rust of {page}"
 
 
-def test_the_runner_detects_a_wrong_output(tmp_path: Path) -> None:
+def test_the_runner_detects_a_wrong_output(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n", encoding="utf-8")
     [code, text] = doc_blocks.blocks(page)

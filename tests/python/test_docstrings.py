@@ -4,27 +4,23 @@ Python's own text for a special member says nothing of the class ("Call self as 
 an extension cannot replace it. So the class says it, and no page shows the member.
 """
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import WrapperDescriptorType
-from typing import Any
 
 import pytest
 import usmq
 
 
-def members(cls: type) -> Iterator[tuple[str, Any]]:
+def members(cls):
     for name in sorted(vars(cls)):
         if not name.startswith("_"):
             yield f"{cls.__name__}.{name}", getattr(cls, name)
 
 
-def public() -> Iterator[tuple[str, Any]]:
+def public():
     yield "usmq", usmq
     for name in sorted(usmq.__all__):
         value = getattr(usmq, name)
@@ -54,7 +50,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
-def test_the_public_name_has_a_docstring(name: str) -> None:
+def test_the_public_name_has_a_docstring(name):
     doc = inspect.getdoc(DOCUMENTED[name])
     assert doc, f"{name} has no docstring"
     opening = doc.partition("\n\n")[0].rstrip()
@@ -62,8 +58,8 @@ def test_the_public_name_has_a_docstring(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_examples_give_the_shown_output(name: str) -> None:
-    report: list[str] = []
+def test_the_examples_give_the_shown_output(name):
+    report = []
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     runner = doctest.DocTestRunner(optionflags=flags)
     failed = runner.run(EXAMPLES[name], out=report.append).failed
@@ -89,13 +85,13 @@ USED = [
 
 
 @pytest.mark.parametrize("name", sorted(USED))
-def test_the_class_documents_its_special_members(name: str) -> None:
+def test_the_class_documents_its_special_members(name):
     cls, _, member = name.partition(".")
     doc = inspect.getdoc(PUBLIC[cls]) or ""
     assert re.search(USES[member], doc), f"{cls} does not document {member}: {USES[member]}"
 
 
-def test_no_page_shows_a_default_docstring_of_a_special_member() -> None:
+def test_no_page_shows_a_default_docstring_of_a_special_member():
     shown = []
     for page in sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md")):
         text = page.read_text(encoding="utf-8")
@@ -118,9 +114,9 @@ ENTRIES += ["Array", "DType", "Device", "Kernel", "Queue", "QueueManager"]
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_the_entry_or_one_of_its_methods_has_an_example(name: str) -> None:
+def test_the_entry_or_one_of_its_methods_has_an_example(name):
     assert any(key == name or key.startswith(f"{name}.") for key in EXAMPLES)
 
 
-def test_the_package_docstring_starts_with_an_example() -> None:
+def test_the_package_docstring_starts_with_an_example():
     assert "usmq" in EXAMPLES

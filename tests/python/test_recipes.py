@@ -1,7 +1,5 @@
 """The programs of docs/howto/ray-mpi.md, run by the page's commands; needs Ray and MPI."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import os
@@ -20,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "howto" / "ray-mpi.md"
 
 
-def program(name: str, folder: Path) -> Path:
+def program(name, folder):
     """Write a program of the page to a file."""
     [block] = [block for block in doc_blocks.blocks(PAGE) if block.word == name]
     file = folder / name
@@ -28,7 +26,7 @@ def program(name: str, folder: Path) -> Path:
     return file
 
 
-def run(command: list[str], folder: Path, timeout: float, **environment: str) -> str:
+def run(command, folder, timeout, **environment):
     """Return the output of a command; kill all its processes at the time limit."""
     with subprocess.Popen(
         command,
@@ -48,7 +46,7 @@ def run(command: list[str], folder: Path, timeout: float, **environment: str) ->
     return printed
 
 
-def mpiexec() -> str:
+def mpiexec():
     """Return the launcher of the MPI that mpi4py loads: that of this environment, else of PATH."""
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed: pip install mpi4py mpich")
@@ -60,7 +58,7 @@ def mpiexec() -> str:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_ranks_have_one_device_each_and_exchange_host_usm(ranks: int, tmp_path: Path) -> None:
+def test_ranks_have_one_device_each_and_exchange_host_usm(ranks, tmp_path):
     command = [mpiexec(), "-n", str(ranks), sys.executable, str(program("exchange.py", tmp_path))]
     lines = run(command, tmp_path, timeout=60).splitlines()
     seen = [re.fullmatch(r"rank (\d) on (\S+): (\d+\.\d+)", line) for line in lines]
@@ -71,7 +69,7 @@ def test_ranks_have_one_device_each_and_exchange_host_usm(ranks: int, tmp_path: 
     assert len(devices) == min(ranks, len(usmq.devices()))
 
 
-def test_ranks_have_one_emulated_gpu_each(tmp_path: Path) -> None:
+def test_ranks_have_one_emulated_gpu_each(tmp_path):
     ranks = 4
     command = [mpiexec(), "-n", str(ranks), sys.executable, str(program("exchange.py", tmp_path))]
     gpus = {"USMQ_EMULATE_GPUS": str(ranks), "ONEAPI_DEVICE_SELECTOR": "opencl:*"}
@@ -79,7 +77,7 @@ def test_ranks_have_one_emulated_gpu_each(tmp_path: Path) -> None:
     assert lines == [f"rank {rank} on opencl:gpu:{rank}: 10.0" for rank in range(ranks)]
 
 
-def actors(folder: Path, **environment: str) -> tuple[list[tuple[str, str, int]], str]:
+def actors(folder, **environment):
     """Run the program for Ray; return what its actors report, and its last line."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed: pip install ray (80 MB)")
@@ -88,16 +86,14 @@ def actors(folder: Path, **environment: str) -> tuple[list[tuple[str, str, int]]
     return ast.literal_eval(where), total
 
 
-def test_actors_have_one_device_each_and_pass_arrays(
-    tmp_path: Path, two_devices: tuple[usmq.Device, usmq.Device]
-) -> None:
+def test_actors_have_one_device_each_and_pass_arrays(tmp_path, two_devices):
     where, total = actors(tmp_path, SELECTORS="opencl:0 opencl:1")
     drivers = [device.driver_version for device in two_devices]
     assert [actor[1:] for actor in where] == [(driver, 1) for driver in drivers]
     assert total == f"2 actors: {sum(range(1_000_000)) * 4}"
 
 
-def test_actors_have_one_emulated_gpu_each(tmp_path: Path) -> None:
+def test_actors_have_one_emulated_gpu_each(tmp_path):
     selectors = " ".join(f"*:{number}" for number in range(4))
     where, total = actors(tmp_path, USMQ_EMULATE_GPUS="4", SELECTORS=selectors)
     assert [name[: len("Emulated GPU 0")] for name, _, _ in where] == [

@@ -1,12 +1,9 @@
 """The workflows parse; their targets and files exist; actionlint checks the rest, in test.yml."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,32 +14,32 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE))
 
 
-def parsed(path: Path) -> dict[str, Any]:
-    workflow: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+def parsed(path):
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
     # YAML 1.1 reads the key `on` as true.
     workflow["on"] = workflow.pop(True)
     return workflow
 
 
-def steps(path: Path) -> list[dict[str, Any]]:
+def steps(path):
     return [step for job in parsed(path)["jobs"].values() for step in job["steps"]]
 
 
-def commands(path: Path) -> str:
+def commands(path):
     return "\n".join(step.get("run", "") for step in steps(path))
 
 
 @pytest.fixture(params=WORKFLOWS, ids=lambda path: path.stem)
-def path(request: pytest.FixtureRequest) -> Path:
-    found: Path = request.param
+def path(request):
+    found = request.param
     return found
 
 
-def test_each_build_and_publish_step_has_a_workflow() -> None:
+def test_each_build_and_publish_step_has_a_workflow():
     assert {path.stem for path in WORKFLOWS} >= {"test", "icpx", "wheels", "docs"}
 
 
-def test_a_workflow_requests_minimal_permissions(path: Path) -> None:
+def test_a_workflow_requests_minimal_permissions(path):
     workflow = parsed(path)
     assert workflow["permissions"] == {"contents": "read"}
     assert workflow["concurrency"]["group"].startswith(path.stem)
@@ -51,28 +48,28 @@ def test_a_workflow_requests_minimal_permissions(path: Path) -> None:
         assert set(job) & {"runs-on"}, name
 
 
-def test_actions_are_pinned_to_a_major_version(path: Path) -> None:
+def test_actions_are_pinned_to_a_major_version(path):
     for step in steps(path):
         if "uses" in step:
             held = r"[\w-]+/[\w-]+@v\d+|dtolnay/rust-toolchain@stable|docker://[\w./-]+:\d+[\d.]*"
             assert re.fullmatch(held, step["uses"]), step["uses"]
 
 
-def test_make_targets_exist(path: Path) -> None:
+def test_make_targets_exist(path):
     for line in re.findall(r"(?:^|\s|&& )make ([^|&\n]*)", commands(path)):
         targets = {word for word in line.split() if "=" not in word and not word.startswith("-")}
         assert targets
         assert targets <= TARGETS, line
 
 
-def test_named_files_exist(path: Path) -> None:
+def test_named_files_exist(path):
     text = path.read_text(encoding="utf-8")
     named = set(re.findall(r"(?<![\w./$-])((?:tests|examples|requirements|\.ci)/[\w./*-]+)", text))
     for name in named:
         assert list(ROOT.glob(name.rstrip("/"))), name
 
 
-def test_the_tested_python_versions_match_the_wheel() -> None:
+def test_the_tested_python_versions_match_the_wheel():
     [wheels] = [path for path in WORKFLOWS if path.stem == "wheels"]
     tried = parsed(wheels)["jobs"]["try"]["strategy"]["matrix"]["python"]
     text = (ROOT / "tests" / "wheel.py").read_text(encoding="utf-8")
@@ -84,7 +81,7 @@ def test_the_tested_python_versions_match_the_wheel() -> None:
     assert tried[0] == lowest[1]
 
 
-def release() -> Any:
+def release():
     spec = importlib.util.spec_from_file_location("release", ROOT / "tests" / "release.py")
     assert spec
     assert spec.loader
@@ -94,7 +91,7 @@ def release() -> Any:
     return module
 
 
-def test_the_release_notes_come_from_the_changelog(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_release_notes_come_from_the_changelog(capsys):
     tool = release()
     changes = tool.sections()
     assert "Unreleased" in changes
@@ -108,9 +105,7 @@ def test_the_release_notes_come_from_the_changelog(capsys: pytest.CaptureFixture
     assert "99.0.0" in capsys.readouterr().err
 
 
-def test_the_links_of_the_readme_become_absolute_in_a_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_links_of_the_readme_become_absolute_in_a_release(tmp_path, monkeypatch, capsys):
     tool = release()
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     relative = [found["path"] for found in tool.LINK.finditer(text)]
@@ -137,7 +132,7 @@ def test_the_links_of_the_readme_become_absolute_in_a_release(
     assert tool.absolute_links("```\n[a](b)\n```\n[c](#d)", "https://x", "v1").count("https") == 0
 
 
-def test_the_wheel_of_a_release_has_the_absolute_links() -> None:
+def test_the_wheel_of_a_release_has_the_absolute_links():
     [wheels] = [path for path in WORKFLOWS if path.stem == "wheels"]
     build = [step.get("run", "") for step in parsed(wheels)["jobs"]["build"]["steps"]]
     readme = [place for place, command in enumerate(build) if "tests/release.py readme" in command]
