@@ -1,16 +1,12 @@
 """The CMake package: the examples build against this usmq, and work with and without Python."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from ctypes import addressof, byref, c_char_p, c_int, c_int64, c_void_p, py_object
 from pathlib import Path
-from typing import Any
 
 import pytest
 import usmq
@@ -29,7 +25,7 @@ INSTALLED = PACKAGE.is_relative_to(sys.prefix)
 WHERE = [] if INSTALLED else [f"-DUSMQ_SYCL_ROOT={sys.prefix}"]
 
 
-def cmake(*arguments: Any, check: bool = True) -> subprocess.CompletedProcess[str]:
+def cmake(*arguments, check=True):
     done = subprocess.run(
         [str(CMAKE), *map(str, arguments)], capture_output=True, text=True, timeout=300
     )
@@ -39,12 +35,12 @@ def cmake(*arguments: Any, check: bool = True) -> subprocess.CompletedProcess[st
 
 
 @pytest.fixture(scope="module")
-def usmq_dir(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> str:
+def usmq_dir(run_python):
     return run_python(None, "-m", "usmq", "--cmake-dir").stdout.strip()
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory, usmq_dir: str) -> Path:
+def build(tmp_path_factory, usmq_dir):
     """Return the folder where the examples are built."""
     if not LIBRARY.exists():
         pytest.skip(f"this usmq was built without {LIBRARY}")
@@ -55,7 +51,7 @@ def build(tmp_path_factory: pytest.TempPathFactory, usmq_dir: str) -> Path:
     return folder
 
 
-def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(program, *arguments):
     environment = dict(ENVIRONMENT)
     if INSTALLED:
         # It starts by its run path alone.
@@ -65,9 +61,7 @@ def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_program_runs_without_python(
-    build: Path, two_devices: tuple[usmq.Device, usmq.Device]
-) -> None:
+def test_the_program_runs_without_python(build, two_devices):
     for device in two_devices:
         done = run(build / "program", device.filter_string)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -81,14 +75,14 @@ def test_the_program_runs_without_python(
         )
 
 
-def test_the_program_reports_errors(build: Path) -> None:
+def test_the_program_reports_errors(build):
     done = run(build / "program", "nosuch")
     assert done.returncode == 1
     assert 'invalid filter string "nosuch"' in done.stderr
 
 
 @pytest.fixture(scope="module")
-def zeros(build: Path) -> ctypes.CDLL:
+def zeros(build):
     """Return the example's library, which knows SYCL but no Python."""
     library = ctypes.CDLL(str(build / "libzeros.so"))
     library.which_queue.restype = c_void_p
@@ -99,7 +93,7 @@ def zeros(build: Path) -> ctypes.CDLL:
     return library
 
 
-def which(library: ctypes.CDLL) -> usmq.Queue:
+def which(library):
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
     address = library.which_queue()
@@ -109,9 +103,7 @@ def which(library: ctypes.CDLL) -> usmq.Queue:
     return queue
 
 
-def test_a_cpp_library_runs_on_the_queue_of_its_python_caller(
-    zeros: ctypes.CDLL, two_devices: tuple[usmq.Device, usmq.Device]
-) -> None:
+def test_a_cpp_library_runs_on_the_queue_of_its_python_caller(zeros, two_devices):
     assert which(zeros) == usmq.current_queue()
     for device in two_devices:
         with usmq.use_queue(device) as queue:
@@ -120,15 +112,13 @@ def test_a_cpp_library_runs_on_the_queue_of_its_python_caller(
     assert which(zeros) == usmq.current_queue() == usmq.Queue(two_devices[1])
 
 
-def test_allocations_of_a_cpp_library_are_on_that_queue(
-    zeros: ctypes.CDLL, two_devices: tuple[usmq.Device, usmq.Device]
-) -> None:
+def test_allocations_of_a_cpp_library_are_on_that_queue(zeros, two_devices):
     class Column:
-        def __init__(self, length: int) -> None:
+        def __init__(self, length):
             self.schema, self.device = ArrowSchema(), ArrowDeviceArray()
             self.status = zeros.zeros(length, addressof(self.schema), addressof(self.device))
 
-        def __arrow_c_device_array__(self, requested: Any = None, **_: Any) -> tuple[Any, Any]:
+        def __arrow_c_device_array__(self, requested=None, **_):
             return (
                 capsule(addressof(self.schema), SCHEMA),
                 capsule(addressof(self.device), DEVICE_ARRAY),
@@ -145,7 +135,7 @@ def test_allocations_of_a_cpp_library_are_on_that_queue(
     assert byref(failed.device)
 
 
-def project(folder: Path, lines: str) -> Path:
+def project(folder, lines):
     folder.mkdir()
     text = f"cmake_minimum_required(VERSION 3.18)\nproject(one CXX)\n{lines}\n"
     (folder / "CMakeLists.txt").write_text(text)
@@ -154,33 +144,30 @@ def project(folder: Path, lines: str) -> Path:
 
 
 SHOW = """
-find_package(usmq {version} REQUIRED)
+find_package(usmq REQUIRED)
 foreach(property INTERFACE_COMPILE_OPTIONS INTERFACE_LINK_OPTIONS INTERFACE_LINK_LIBRARIES
         INTERFACE_SYSTEM_INCLUDE_DIRECTORIES INTERFACE_COMPILE_DEFINITIONS)
-  get_target_property(value usmq::headers ${{property}})
-  message(STATUS "${{property}}=${{value}}")
+  get_target_property(value usmq::headers ${property})
+  message(STATUS "${property}=${value}")
 endforeach()
 """
 
 
-def configured(folder: Path, usmq_dir: str, version: str = "", *options: str) -> dict[str, str]:
-    source = project(folder, SHOW.format(version=version))
+def configured(folder, usmq_dir, *options):
+    source = project(folder, SHOW)
     command = ["-S", source, "-B", folder / "build", f"-Dusmq_DIR={usmq_dir}", *WHERE, *options]
     return dict(re.findall(r"^-- (INTERFACE_\w+)=(.*)$", cmake(*command).stdout, re.MULTILINE))
 
 
-def test_gcc_finds_sycl_in_the_environment(tmp_path: Path, usmq_dir: str) -> None:
-    found = configured(tmp_path / "p", usmq_dir)
+def test_a_compiler_gets_the_headers_of_the_environment_or_with_fsycl_its_own(tmp_path, usmq_dir):
+    found = configured(tmp_path / "gcc", usmq_dir)
     assert "/libsycl.so" in found["INTERFACE_LINK_LIBRARIES"]
     include = Path(found["INTERFACE_SYSTEM_INCLUDE_DIRECTORIES"].split(";")[0])
     assert (include / "sycl" / "sycl.hpp").exists()
     assert found["INTERFACE_COMPILE_DEFINITIONS"] == "SYCL_DISABLE_FSYCL_SYCLHPP_WARNING"
     assert "-fsycl" not in "".join(found.values())
-
-
-def test_a_compiler_with_fsycl_uses_its_own_headers(tmp_path: Path, usmq_dir: str) -> None:
     # The settings that icpx gets by default; a script cannot imitate icpx's compiler name.
-    found = configured(tmp_path / "p", usmq_dir, "", "-DUSMQ_FSYCL=ON")
+    found = configured(tmp_path / "icpx", usmq_dir, "-DUSMQ_FSYCL=ON")
     assert "-fsycl" in found["INTERFACE_COMPILE_OPTIONS"]
     assert "-fsycl" in found["INTERFACE_LINK_OPTIONS"]
     assert "libsycl" not in found["INTERFACE_LINK_LIBRARIES"]
@@ -190,48 +177,40 @@ def test_a_compiler_with_fsycl_uses_its_own_headers(tmp_path: Path, usmq_dir: st
 @pytest.mark.parametrize(
     ("version", "fits"), [("0.1", True), (usmq.__version__, True), ("0.2", False), ("1", False)]
 )
-def test_find_package_compares_versions(
-    tmp_path: Path, usmq_dir: str, version: str, fits: bool
-) -> None:
+def test_find_package_compares_versions(tmp_path, usmq_dir, version, fits):
     source = project(
         tmp_path / "p", f"find_package(usmq {version} QUIET)\nmessage(F=${{usmq_FOUND}})"
     )
-    command = ["-S", source, "-B", tmp_path / "b", f"-Dusmq_DIR={usmq_dir}", *WHERE]
-    done = cmake(*command)
+    done = cmake("-S", source, "-B", tmp_path / "b", f"-Dusmq_DIR={usmq_dir}", *WHERE)
     assert f"F={1 if fits else 0}" in (done.stdout + done.stderr).replace("TRUE", "1")
 
 
+SYCL_ROOT = f"-DUSMQ_SYCL_ROOT={sys.prefix}"
+
+
 @pytest.mark.parametrize(
-    ("line", "text"),
+    ("parts", "options", "text"),
     [
-        ("find_package(usmq REQUIRED COMPONENTS nosuch)", "there is no component nosuch"),
-        ("find_package(usmq REQUIRED COMPONENTS library)", f"`{MAKES_LIBRARY}` builds it"),
+        ("COMPONENTS nosuch", [SYCL_ROOT], "there is no component nosuch"),
+        ("COMPONENTS library", [SYCL_ROOT], f"`{MAKES_LIBRARY}` builds it"),
+        ("", [], "Install intel-sycl-rt there"),
     ],
+    ids=["no component", "no library", "no SYCL"],
 )
-def test_missing_parts_are_named(tmp_path: Path, usmq_dir: str, line: str, text: str) -> None:
+def test_missing_parts_are_named_with_the_fix(tmp_path, usmq_dir, parts, options, text):
     # A package without the library, as pip makes it from source.
     copy = tmp_path / "usmq"
     for part in ("include", "cmake"):
         shutil.copytree(Path(usmq_dir).parent / part, copy / part)
-    source = project(tmp_path / "p", line)
-    where = [f"-Dusmq_DIR={copy / 'cmake'}", f"-DUSMQ_SYCL_ROOT={sys.prefix}"]
+    source = project(tmp_path / "p", f"find_package(usmq REQUIRED {parts})")
+    where = [f"-Dusmq_DIR={copy / 'cmake'}", *options]
     done = cmake("-S", source, "-B", tmp_path / "b", *where, check=False)
     assert done.returncode != 0
     assert text in " ".join(done.stderr.split())
 
 
-def test_without_sycl_the_message_shows_the_fix(tmp_path: Path, usmq_dir: str) -> None:
-    copy = tmp_path / "usmq"
-    for part in ("include", "cmake"):
-        shutil.copytree(Path(usmq_dir).parent / part, copy / part)
-    source = project(tmp_path / "p", "find_package(usmq REQUIRED)")
-    done = cmake("-S", source, "-B", tmp_path / "b", f"-Dusmq_DIR={copy / 'cmake'}", check=False)
-    assert done.returncode != 0
-    assert "Install intel-sycl-rt there" in " ".join(done.stderr.split())
-
-
-def test_the_commands_print_folders(run_python: Callable[..., Any]) -> None:
-    def folder(name: str) -> Path:
+def test_the_commands_print_folders(run_python):
+    def folder(name):
         return Path(run_python(None, "-m", "usmq", f"--{name}-dir").stdout.strip())
 
     assert (folder("include") / "usmq.h").exists()
