@@ -1,19 +1,13 @@
 """The runtime in a process: forks, missing devices, duplicate drivers, two runtimes, and exit."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import usmq
 from children import KERNEL
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 FORK = (
     KERNEL
@@ -61,7 +55,7 @@ USES = {
 }
 
 
-def runtime_files(package: str) -> dict[str, Path]:
+def runtime_files(package):
     """Return the installed files of a runtime package by name, or skip."""
     try:
         files = importlib.metadata.files(package) or []
@@ -70,7 +64,7 @@ def runtime_files(package: str) -> dict[str, Path]:
     return {file.name: Path(str(file.locate())).resolve() for file in files}
 
 
-def test_a_forked_child_gets_an_error_from_every_call(run_python: Run) -> None:
+def test_a_forked_child_gets_an_error_from_every_call(run_python):
     calls = ", ".join(f"{name!r}: lambda: {code}" for name, code in USES.items())
     code = f"""{FORK}
 for name, call in {{{calls}}}.items():
@@ -94,9 +88,7 @@ print("parent", x.to_numpy().shape, usmq.zeros(2).to_numpy())
 @pytest.mark.parametrize(
     ("before", "end"), [("x.wait()", "sys.exit(7)"), ("spin(1, x, 50_000_000)", "os._exit(7)")]
 )
-def test_a_forked_child_may_drop_everything_and_exit(
-    run_python: Run, before: str, end: str
-) -> None:
+def test_a_forked_child_may_drop_everything_and_exit(run_python, before, end):
     code = f"""{FORK}
 import gc
 {before}
@@ -108,50 +100,6 @@ if pid == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), x.to_numpy().size)
 """
     assert run_python(code, timeout=60).stdout.split() == ["7", "1"]
-
-
-def test_children_of_multiprocessing_fork_get_a_clear_error_and_do_not_hang(
-    run_python: Run,
-) -> None:
-    code = f"""{KERNEL}
-import multiprocessing
-def work(n):
-    try:
-        return usmq.zeros(n).size
-    except usmq.ForkError as error:
-        return "ForkError"
-spin(1, x, 50_000_000)
-with multiprocessing.get_context("fork").Pool(2) as pool:
-    print(*pool.map(work, range(4)))
-print(x.to_numpy().size)
-"""
-    assert run_python(code, timeout=60).stdout.split() == ["ForkError"] * 4 + ["1"]
-
-
-def test_a_fork_before_the_first_use_works_on_both_sides(run_python: Run) -> None:
-    code = """
-import os, sys, usmq
-pid = os.fork()
-ok = usmq.arange(0, 4, 1, dtype="i4").to_numpy().tolist() == [0, 1, 2, 3]
-if pid == 0:
-    sys.exit(0 if ok else 3)
-print(ok, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-"""
-    assert run_python(code, timeout=60).stdout.split() == ["True", "0"]
-
-
-def test_a_spawned_child_works(run_python: Run, tmp_path: Path) -> None:
-    script = tmp_path / "spawn.py"
-    script.write_text("""
-import multiprocessing, usmq
-def work(n):
-    return int(usmq.arange(0, n, 1, dtype="i4").to_numpy().sum())
-if __name__ == "__main__":
-    usmq.zeros(1).to_numpy()
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        print(pool.map(work, [10, 100]))
-""")
-    assert run_python(None, str(script), timeout=60).stdout.strip() == "[45, 4950]"
 
 
 DEVICES = """
@@ -168,7 +116,7 @@ for device in found:
 """
 
 
-def test_the_device_of_the_wheel_is_found_once_without_setup(run_python: Run) -> None:
+def test_the_device_of_the_wheel_is_found_once_without_setup(run_python):
     runtime_files("intel-opencl-rt")
     _, *devices = run_python(DEVICES, OCL_ICD_FILENAMES=None).stdout.splitlines()
     assert len([line for line in devices if "'cpu'" in line]) >= 1
@@ -176,7 +124,7 @@ def test_the_device_of_the_wheel_is_found_once_without_setup(run_python: Run) ->
 
 
 @pytest.mark.parametrize("spelling", ["{}", "{}:", "{dir}/./{name}", "/nonexistent.so:{}"])
-def test_a_driver_configured_by_the_user_is_not_added_again(run_python: Run, spelling: str) -> None:
+def test_a_driver_configured_by_the_user_is_not_added_again(run_python, spelling):
     driver = runtime_files("intel-opencl-rt")["libintelocl.so"]
     given = spelling.format(driver, dir=driver.parent, name=driver.name)
     value, *devices = run_python(DEVICES, OCL_ICD_FILENAMES=given).stdout.splitlines()
@@ -186,30 +134,31 @@ def test_a_driver_configured_by_the_user_is_not_added_again(run_python: Run, spe
     assert len(set(devices)) == len(devices)
 
 
-def test_a_second_driver_beside_the_first_is_kept(
-    run_python: Run, two_devices: tuple[usmq.Device, usmq.Device]
-) -> None:
+def test_a_second_driver_beside_the_first_is_kept(run_python, two_devices):
     code = "import usmq; print(*[d.driver_version for d in usmq.devices()])"
     versions = run_python(code).stdout.split()
     assert versions == [device.driver_version for device in usmq.devices()]
     assert two_devices[0].driver_version in versions
 
 
-def test_a_broken_driver_does_not_hide_the_others(run_python: Run, tmp_path: Path) -> None:
+def test_broken_drivers_do_not_hide_the_others(run_python, compiled, tmp_path):
+    """Not a library, an empty one, one without OpenCL, one that is not there; before and after."""
     driver = runtime_files("intel-opencl-rt")["libintelocl.so"]
-    broken = tmp_path / "libbroken.so"
-    broken.write_text("no library at all\n")
-    given = f"{broken}:/nonexistent/libnone.so:{driver}"
-    _, *devices = run_python(DEVICES, OCL_ICD_FILENAMES=given).stdout.splitlines()
-    assert len(devices) == 1 + int(os.environ.get("USMQ_EMULATE_GPUS", "0"))
+    text, empty = tmp_path / "text.so", tmp_path / "empty.so"
+    text.write_text("no library at all\n")
+    empty.write_bytes(b"")
+    other = compiled("other.so", "int other(void) { return 0; }")
+    broken = [text, empty, other, tmp_path / "none.so"]
+    for drivers in ([*broken, driver], [driver, *broken]):
+        given = ":".join(map(str, drivers))
+        _, *devices = run_python(DEVICES, OCL_ICD_FILENAMES=given).stdout.splitlines()
+        assert len(devices) == 1 + int(os.environ.get("USMQ_EMULATE_GPUS", "0"))
 
 
 @pytest.mark.parametrize(
     "selector", ["!opencl:*;!level_zero:*", "hip:gpu", "opencl:fpga", "nosuch"]
 )
-def test_without_a_visible_device_the_error_names_the_reason(
-    run_python: Run, selector: str
-) -> None:
+def test_without_a_visible_device_the_error_names_the_reason(run_python, selector):
     code = """
 import usmq
 try:
@@ -236,26 +185,32 @@ for use in (usmq.current_queue, usmq.Queue, lambda: usmq.zeros(2), lambda: usmq.
 
 TWICE = """
 import ctypes, sys
+if sys.argv[2] == "before":
+    loaded = ctypes.CDLL(sys.argv[1])
 import usmq
 loaded = ctypes.CDLL(sys.argv[1])
 for use in (usmq.devices, usmq.current_queue, lambda: usmq.zeros(2)):
     try:
         use()
     except usmq.RuntimeNotFoundError as error:
-        print(str(error).replace("\\n", " "))
+        print(type(error).__name__, str(error).replace("\\n", " "))
+report = usmq.doctor()
+assert not report.ok
+print(str(report).replace("\\n", " "))
 """
 
 
 @pytest.mark.parametrize(
-    ("package", "name", "copy"),
+    ("package", "name", "copy", "when"),
     [
-        ("intel-sycl-rt", "libsycl.so.9", "libsycl.so.8"),
-        ("intel-cmplr-lib-ur", "libur_loader.so.0", "libur_loader.so.0"),
+        ("intel-sycl-rt", "libsycl.so.9", "libsycl.so.8", "before"),
+        ("intel-sycl-rt", "libsycl.so.9", "libsycl.so.8", "after"),
+        ("intel-cmplr-lib-ur", "libur_loader.so.0", "libur_loader.so.0", "after"),
     ],
 )
 def test_two_runtimes_in_one_process_are_refused_by_name(
-    run_python: Run, tmp_path: Path, package: str, name: str, copy: str
-) -> None:
+    run_python, tmp_path, package, name, copy, when
+):
     real = runtime_files(package)[name]
     for library in real.parent.glob("lib*.so*"):
         (tmp_path / library.name).symlink_to(library)
@@ -264,10 +219,15 @@ def test_two_runtimes_in_one_process_are_refused_by_name(
     # Another version tells its name in itself too.
     content = real.read_bytes()
     second.write_bytes(content.replace(name.encode() + b"\0", copy.encode() + b"\0"))
-    done = run_python(TWICE, str(second), LD_LIBRARY_PATH=str(real.parent))
-    lines = done.stdout.splitlines()
+    done = run_python(TWICE, str(second), when, LD_LIBRARY_PATH=str(real.parent))
+    *lines, report = done.stdout.splitlines()
     assert len(lines) == 3, done.stderr
+    assert str(second) in report
+    if "libsycl" in name:
+        assert "2 SYCL runtimes are loaded in this process" in report
+        assert "from one source (PyPI or a oneAPI toolkit, not both)" in " ".join(report.split())
     for line in lines:
+        assert line.startswith("RuntimeConflictError 2 SYCL runtimes") or "libur" in name, line
         assert str(second) in line
         assert re.search(rf"\S*{re.escape(name)}", line.replace(str(second), ""))
 
@@ -294,18 +254,18 @@ threading.Thread(target=x.wait, daemon=True).start()""",
 
 
 @pytest.mark.parametrize("name", EXITS)
-def test_the_interpreter_exits_cleanly_with_work_in_flight(run_python: Run, name: str) -> None:
+def test_the_interpreter_exits_cleanly_with_work_in_flight(run_python, name):
     done = run_python(f"{KERNEL}\nSTEPS = 60_000_000\n{EXITS[name]}\n", timeout=60)
     assert done.returncode == 0
     assert done.stderr == ""
 
 
-def test_an_exception_with_work_in_flight_keeps_its_exit_status(run_python: Run) -> None:
+def test_an_exception_with_work_in_flight_keeps_its_exit_status(run_python):
     done = run_python(f"{KERNEL}\nspin(1, x, 60_000_000)\nraise SystemExit(5)", check=False)
     assert (done.returncode, done.stderr) == (5, "")
 
 
-def test_children_inherit_only_the_documented_variables(run_python: Run) -> None:
+def test_children_inherit_only_the_documented_variables(run_python):
     code = """
 import os, subprocess, sys
 def inherited():
