@@ -1,29 +1,13 @@
 """Arguments of dask's tasks that a worker or the scheduler cannot restore: errors of the task."""
 
-from __future__ import annotations
-
 import os
-import sys
-from collections.abc import Iterator
-from typing import Any
 
-import cloudpickle
 import pytest
 import usmq
+from dask_workers import UNCLOSED_SOCKETS, clients, send_by_value
 
-distributed = pytest.importorskip("distributed")
-
-from distributed import Client  # noqa: E402
-from usmq.dask import LocalUsmCluster  # noqa: E402
-
-# dask's own: it closes some of its sockets after its loop has ended.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-# Workers cannot import this module.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+pytestmark = UNCLOSED_SOCKETS
+send_by_value(__name__)
 
 POOL = 1 << 20
 
@@ -31,84 +15,77 @@ POOL = 1 << 20
 class Box:
     """An object of a user."""
 
-    def __init__(self, held: Any):
+    def __init__(self, held):
         self.held = held
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalUsmCluster(n_workers=2, pool_limit=POOL, dashboard_address=":0") as cluster,
-        cluster.get_client() as client,
-    ):
+def client():
+    with clients(n_workers=2, pool_limit=POOL) as client:
         yield client
 
 
 @pytest.fixture
-def there(two_devices: tuple[usmq.Device, usmq.Device]) -> usmq.Device:
+def there(two_devices):
     """Return a device that exists in this process, and in no worker under this name."""
     return two_devices[1]
 
 
-def forms(given: Any) -> dict[str, Any]:
-    return {
-        "plain": given,
-        "list": [1, given],
-        "dict": {"a": (given,)},
-        "attribute": Box(given),
-        "nested attribute": [Box({"a": Box(given)})],
-    }
+FORMS = {
+    "plain": lambda given: given,
+    "list": lambda given: [1, given],
+    "dict": lambda given: {"a": (given,)},
+    "attribute": Box,
+    "nested attribute": lambda given: [Box({"a": Box(given)})],
+}
 
 
-@pytest.mark.parametrize("form", forms(None))
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["device", "queue"])
-def test_a_device_that_a_worker_does_not_see_is_an_error_of_the_task(
-    client: Client, there: usmq.Device, kind: str, form: str
-) -> None:
+def test_a_device_that_a_worker_does_not_see_is_an_error_of_the_task(client, there, kind, form):
+    async def coroutine(x):
+        return x
+
     before = client.run(os.getpid)
     held = client.scatter({"kept": 42})["kept"]
-    argument = forms(there if kind == "device" else usmq.Queue(there))[form]
+    argument = FORMS[form](there if kind == "device" else usmq.Queue(there))
     text = f'cannot read an argument of task .*no device matches "{there.filter_string}"'
-    # The function does not use it: the task fails all the same.
+    # No function but the coroutine uses it: the task fails all the same.
     by_position = client.submit(lambda x: 1, argument, pure=False)
     by_name = client.submit(lambda x: 1, x=argument, pure=False)
     beside = client.submit(lambda held, x: held, held, argument, pure=False)
-    for failed in by_position, by_name, beside:
+    for failed in by_position, by_name, beside, client.submit(coroutine, argument, pure=False):
         with pytest.raises(usmq.DeviceNotFoundError, match=text):
             failed.result(timeout=40)
     assert client.submit(lambda x: x, held, pure=False).result(timeout=40) == 42
     assert client.run(os.getpid) == before
 
 
-def test_a_coroutine_reports_its_argument(client: Client, there: usmq.Device) -> None:
-    async def given(x: Any) -> Any:
-        return x
-
-    with pytest.raises(usmq.DeviceNotFoundError, match="cannot read an argument of task"):
-        client.submit(given, [there], pure=False).result(timeout=40)
-
-
-def test_an_array_that_does_not_fit_is_an_error_of_the_task(client: Client) -> None:
+def test_an_array_that_does_not_fit_is_an_error_of_the_task(client):
     before = client.run(os.getpid)
     large = usmq.zeros(2 * POOL, "u1")
-    for argument in large, [Box(large)]:
+    for task in (
+        client.submit(lambda x: 1, large, pure=False),
+        client.submit(lambda x: 1, [Box(large)], pure=False),
+        client.submit(lambda: usmq.zeros(2 * POOL, "u1").nbytes, pure=False),
+    ):
         with pytest.raises(usmq.AllocationError, match=r"limit 1\.0 MiB"):
-            client.submit(lambda x: 1, argument, pure=False).result(timeout=40)
+            task.result(timeout=40)
     assert client.run(os.getpid) == before
 
 
-def test_a_device_and_a_queue_are_those_of_this_name_on_the_worker(client: Client) -> None:
+def test_a_device_and_a_queue_are_those_of_this_name_on_the_worker(client):
     own = client.submit(lambda: usmq.current_queue().device.filter_string).result(timeout=40)
     device = usmq.Device(own)
 
-    def is_own(device: usmq.Device, queue: usmq.Queue) -> bool:
+    def is_own(device, queue):
         own = usmq.current_queue().device
         return device == own and queue.device == own
 
     assert client.submit(is_own, device, usmq.Queue(device)).result(timeout=40)
 
 
-def test_an_unread_argument_is_read_by_the_worker_that_can(client: Client) -> None:
+def test_an_unread_argument_is_read_by_the_worker_that_can(client):
     array = usmq.arange(10)
     found = client.submit(lambda x: int(x.held.to_numpy().sum()), Box(array), pure=False)
     assert found.result(timeout=40) == 45
@@ -126,16 +103,18 @@ class Box:
 if __name__ == "__main__":
     folder = tempfile.mkdtemp()
     file = f"{folder}/scheduler.json"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     options = ["--scheduler-file", file, "--dashboard-address", ":0"]
-    command = [sys.executable, "-m", "dask"]
     hidden = os.environ | {"ONEAPI_DEVICE_SELECTOR": "level_zero:gpu"}
-    scheduler = subprocess.Popen(
-        [*command, "scheduler", *options, "--port", "0"], env=hidden, cwd=folder, **quiet
-    )
-    worker = subprocess.Popen(
-        [*command, "usmq", "worker", "--nworkers", "1", *options], cwd=folder, **quiet
-    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "dask", *words, *options],
+            env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for words, env in (
+            (["scheduler", "--port", "0"], hidden),
+            (["usmq", "worker", "--nworkers", "1"], os.environ),
+        )
+    ]
     try:
         while not os.path.exists(file):
             time.sleep(0.1)
@@ -151,15 +130,13 @@ if __name__ == "__main__":
             total = client.submit(lambda x: int(x[0].held.to_numpy().sum()), [Box(array)])
             print(total.result(timeout=40))
     finally:
-        for process in worker, scheduler:
+        for process in reversed(processes):
             process.terminate()
             process.wait(20)
 """
 
 
-def test_arguments_pass_through_a_scheduler_without_a_device(
-    run_python: Any, tmp_path: Any
-) -> None:
+def test_arguments_pass_through_a_scheduler_without_a_device(run_python, tmp_path):
     script = tmp_path / "client.py"
     script.write_text(WITHOUT_DEVICE)
     done = run_python(f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')")

@@ -1,7 +1,5 @@
 """Names in expressions of logical tables are checked by the client, before any task."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -45,7 +43,7 @@ SCHEMA = pa.schema(
         "log[i] > sqrt(log[i])",
     ],
 )
-def test_valid_expressions_pass_and_build(text: str) -> None:
+def test_valid_expressions_pass_and_build(text):
     made = Expression.of_schema(text, SCHEMA, {})
     table = usmq.from_arrow(SCHEMA.empty_table())
     assert made.text == text
@@ -64,7 +62,7 @@ def test_valid_expressions_pass_and_build(text: str) -> None:
         ("(ptrdiff_t)f[i] > 1", "ptrdiff_t", None),
     ],
 )
-def test_an_unknown_name_is_named_with_the_columns(text: str, name: str, meant: str | None) -> None:
+def test_an_unknown_name_is_named_with_the_columns(text, name, meant):
     with pytest.raises(ValueError, match=r"is unknown.*\(names: delay, month, f, log\)") as failed:
         Expression.of_schema(text, SCHEMA, {})
     assert str(failed.value).startswith(f"{name!r} in the expression {text!r} is unknown")
@@ -85,7 +83,7 @@ def test_an_unknown_name_is_named_with_the_columns(text: str, name: str, meant: 
         ("[&] { if (f[i] > 1) return not sqr(f[i]); return false; }()", "sqr", "sqrt"),
     ],
 )
-def test_an_unknown_function_is_named(text: str, name: str, meant: str | None) -> None:
+def test_an_unknown_function_is_named(text, name, meant):
     with pytest.raises(
         ValueError, match=r"is unknown.*\(functions: those of usmq/kernel\.h\)$"
     ) as f:
@@ -95,23 +93,23 @@ def test_an_unknown_function_is_named(text: str, name: str, meant: str | None) -
 
 
 @pytest.mark.parametrize("text", ["std::abs(f[i]) > 1", "f[i] > sycl::max<double>(1, 2)"])
-def test_the_error_for_another_namespace_says_that_none_is_needed(text: str) -> None:
+def test_the_error_for_another_namespace_says_that_none_is_needed(text):
     with pytest.raises(ValueError, match=r"'(std|sycl)' in .* is unknown; .* need no namespace"):
         Expression.of_schema(text, SCHEMA, {})
 
 
 @pytest.mark.parametrize("text", ["delay(i) > 1", "delay > 1", "log(log[i]) > 1", "f[i] > delay"])
-def test_a_column_without_an_index_is_named(text: str) -> None:
+def test_a_column_without_an_index_is_named(text):
     with pytest.raises(ValueError, match=r"uses the column '(delay|log)' without an index"):
         Expression.of_schema(text, SCHEMA, {})
 
 
-def test_a_member_may_have_the_name_of_a_column() -> None:
+def test_a_member_may_have_the_name_of_a_column():
     columns = {"x": (0, "f", pa.float64())}
     assert Expression.of("double2{x[i], 1}.x", columns, {}).columns == (("x", 0, "f", "f8"),)
 
 
-def test_the_names_of_functions_are_those_of_the_header() -> None:
+def test_the_names_of_functions_are_those_of_the_header():
     names = sorted(kernel_names() - {"detail"})
     preamble = "".join(f"using ::{name};" for name in names)
     # Each exists, or this does not build.
@@ -123,7 +121,7 @@ def test_the_names_of_functions_are_those_of_the_header() -> None:
     assert written <= {*names}
 
 
-def test_names_of_a_reduction_are_its_operands() -> None:
+def test_names_of_a_reduction_are_its_operands():
     check_names("a > b ? a : b", "ab", "ab")
     with pytest.raises(ValueError, match=r"'c' in the expression 'a \+ c' is unknown"):
         check_names("a + c", "ab", "ab")

@@ -1,46 +1,40 @@
 """usmq.dask where something is missing or wrong, and which worker gets which device."""
 
-from __future__ import annotations
-
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 import usmq
+from dask_workers import QUIET, UNCLOSED_SOCKETS, workers
+from distributed import LocalCluster
+from usmq.dask import LocalUsmCluster, _selectors
+from usmq.dask._device_lock import DeviceLock
+from usmq.dask._rank import VARIABLES, local_rank
+from usmq.dask._selectors import Found, Visible, best, chosen, matching
 
-distributed = pytest.importorskip("distributed")
-
-from distributed import Client, LocalCluster  # noqa: E402
-from usmq.dask import LocalUsmCluster, _selectors  # noqa: E402
-from usmq.dask._device_lock import DeviceLock  # noqa: E402
-from usmq.dask._rank import VARIABLES, local_rank  # noqa: E402
-from usmq.dask._selectors import Found, Visible, best, chosen, matching  # noqa: E402
-
-# dask's own: it closes some of its sockets after its loop has ended.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-QUIET: dict[str, Any] = {"dashboard_address": ":0"}
+pytestmark = UNCLOSED_SOCKETS
 
 GPU = [Found(f"level_zero:{n}", "level_zero", "gpu", "Max") for n in range(2)]
 SAME_GPU = [Found(f"opencl:{n}", "opencl", "gpu", "Max") for n in range(2)]
 CPU = [Found("opencl:2", "opencl", "cpu", "Xeon")]
 MACHINE = [*SAME_GPU, *CPU, *GPU]
+# The first GPU is visible twice.
+TWO = [
+    Found("level_zero:0", "level_zero", "gpu", "A"),
+    Found("level_zero:1", "level_zero", "gpu", "B"),
+    Found("opencl:0", "opencl", "gpu", "A"),
+    Found("opencl:1", "opencl", "cpu", "C"),
+]
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def machine(monkeypatch):
     monkeypatch.setattr(_selectors, "all_devices", lambda: MACHINE)
 
 
-def test_a_gpu_listed_twice_gets_one_worker() -> None:
+def test_a_gpu_listed_twice_gets_one_worker():
     assert best(MACHINE) == GPU
     assert best([*SAME_GPU, *CPU]) == SAME_GPU
     assert best(CPU) == CPU
@@ -48,23 +42,35 @@ def test_a_gpu_listed_twice_gets_one_worker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("term", "selectors"),
+    ("devices", "term", "selectors"),
     [
-        ("level_zero:1", ["level_zero:1"]),
-        ("level_zero:0,1", ["level_zero:0", "level_zero:1"]),
-        ("opencl:cpu", ["opencl:2"]),
-        ("opencl:*", ["opencl:0", "opencl:1", "opencl:2"]),
-        ("*:gpu", ["opencl:0", "opencl:1", "level_zero:0", "level_zero:1"]),
+        (MACHINE, "level_zero:1", "level_zero:1"),
+        (MACHINE, "level_zero:0,1", "level_zero:0 level_zero:1"),
+        (MACHINE, "opencl:cpu", "opencl:2"),
+        (MACHINE, "opencl:*", "opencl:0 opencl:1 opencl:2"),
+        (MACHINE, "*:gpu", "opencl:0 opencl:1 level_zero:0 level_zero:1"),
         # SYCL accepts the variable in both cases.
-        ("Level_Zero:GPU", ["level_zero:0", "level_zero:1"]),
+        (MACHINE, "Level_Zero:GPU", "level_zero:0 level_zero:1"),
+        (TWO, 0, "level_zero:0"),
+        (TWO, 1, "level_zero:1"),
+        (TWO, "1", "level_zero:1"),
+        (TWO, "0,1", "level_zero:0 level_zero:1"),
+        (TWO, "gpu", "level_zero:0 level_zero:1"),
+        (TWO, "gpu:0", "level_zero:0"),
+        (TWO, "gpu:1,0", "level_zero:1 level_zero:0"),
+        (TWO, "cpu", "opencl:1"),
+        (TWO, "cpu:0", "opencl:1"),
+        (TWO, "opencl:gpu:0", "opencl:0"),
+        (TWO, "opencl:gpu", "opencl:0"),
+        (TWO, "opencl:1", "opencl:1"),
     ],
 )
-def test_a_selector_is_split_into_devices(term: str, selectors: list[str]) -> None:
-    assert [device.selector for device in matching(term, MACHINE)] == selectors
+def test_a_selector_a_number_or_a_type_names_devices(devices, term, selectors):
+    assert [device.selector for device in matching(term, devices)] == selectors.split()
 
 
 @pytest.mark.usefixtures("machine")
-def test_the_selector_of_this_process_is_applied() -> None:
+def test_the_selector_of_this_process_is_applied():
     assert chosen(None, {}) == ["level_zero:0", "level_zero:1"]
     environment = {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu;level_zero:1"}
     assert chosen(None, environment) == ["opencl:2", "level_zero:1"]
@@ -72,8 +78,8 @@ def test_the_selector_of_this_process_is_applied() -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_the_string_of_a_device_counts_the_devices_of_this_process() -> None:
-    def selected(name: str, selector: str) -> list[str]:
+def test_the_string_of_a_device_counts_the_devices_of_this_process():
+    def selected(name, selector):
         return chosen([Visible(name)], {"ONEAPI_DEVICE_SELECTOR": selector})
 
     assert selected("level_zero:gpu:0", "level_zero:1") == ["level_zero:1"]
@@ -84,107 +90,84 @@ def test_the_string_of_a_device_counts_the_devices_of_this_process() -> None:
         selected("level_zero:gpu:1", "level_zero:1")
 
 
-TWO = [
-    Found("level_zero:0", "level_zero", "gpu", "A"),
-    Found("level_zero:1", "level_zero", "gpu", "B"),
-    Found("opencl:0", "opencl", "gpu", "A"),
-    Found("opencl:1", "opencl", "cpu", "C"),
-]
-
-
-@pytest.mark.parametrize(
-    ("term", "selectors"),
-    [
-        (0, ["level_zero:0"]),
-        (1, ["level_zero:1"]),
-        ("1", ["level_zero:1"]),
-        ("0,1", ["level_zero:0", "level_zero:1"]),
-        # The first GPU is visible twice.
-        ("gpu", ["level_zero:0", "level_zero:1"]),
-        ("gpu:0", ["level_zero:0"]),
-        ("gpu:1,0", ["level_zero:1", "level_zero:0"]),
-        ("cpu", ["opencl:1"]),
-        ("cpu:0", ["opencl:1"]),
-        ("opencl:gpu:0", ["opencl:0"]),
-        ("opencl:gpu", ["opencl:0"]),
-        ("opencl:1", ["opencl:1"]),
-    ],
-)
-def test_a_device_is_named_by_number_or_type(term: str | int, selectors: list[str]) -> None:
-    assert [device.selector for device in _selectors.matching(term, TWO)] == selectors
-
-
 @pytest.mark.parametrize("term", [2, -1, "2", "gpu:2", "gpu:x", "gpu:", "cpu:1", "level_zero:cpu"])
-def test_a_number_without_a_device_lists_the_devices(term: str | int) -> None:
+def test_a_number_without_a_device_lists_the_devices(term):
     text = f"{term!r} was requested; visible devices: level_zero:0 .gpu A."
     with pytest.raises(usmq.DeviceNotFoundError, match=text):
-        _selectors.matching(term, TWO)
+        matching(term, TWO)
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize("term", ["!opencl:*", "level_zero:0.1", "level_zero", ""])
-def test_a_selector_that_is_too_complex_is_refused(term: str) -> None:
-    with pytest.raises(ValueError, match="cannot be divided"):
-        chosen([term], {})
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        (["!opencl:*"], ValueError, "cannot be divided"),
+        (["level_zero:0.1"], ValueError, "cannot be divided"),
+        (["level_zero"], ValueError, "cannot be divided"),
+        ([""], ValueError, "cannot be divided"),
+        (["cuda:*"], usmq.DeviceNotFoundError, r"'cuda:\*'.*level_zero:1 \(gpu Max\)"),
+        ([], usmq.DeviceNotFoundError, "an empty list was requested; visible"),
+    ],
+)
+def test_a_selector_without_a_match_or_too_complex_is_refused(given, error, text):
+    with pytest.raises(error, match=text):
+        chosen(given, {})
 
 
-@pytest.mark.usefixtures("machine")
-def test_a_selector_without_a_match_lists_the_devices() -> None:
-    with pytest.raises(usmq.DeviceNotFoundError, match=r"'cuda:\*'.*level_zero:1 \(gpu Max\)"):
-        chosen(["cuda:*"], {})
-
-
-@pytest.mark.usefixtures("machine")
-def test_an_empty_list_of_devices_is_refused() -> None:
-    with pytest.raises(usmq.DeviceNotFoundError, match="an empty list was requested; visible"):
-        chosen([], {})
-
-
-def test_an_affinity_mask_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def an_affinity_mask(monkeypatch, _):
     monkeypatch.setenv("ZE_AFFINITY_MASK", "0,1")
-    with pytest.raises(ValueError, match="ZE_AFFINITY_MASK='0,1' is set"):
-        LocalUsmCluster(**QUIET)
 
 
-def test_workers_in_one_process_are_refused() -> None:
+def unresponsive_drivers(monkeypatch, _):
+    monkeypatch.setattr(_selectors, "PATIENCE", 0.01)
+
+
+def a_failing_child(monkeypatch, folder):
+    (folder / "usmq.py").write_text("raise SystemExit('the disk is on fire')")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+def a_device_lost_before_its_worker_starts(monkeypatch, _):
+    gone = [Found("opencl:7", "opencl", "cpu", "gone")]
+    monkeypatch.setattr(_selectors, "all_devices", lambda: gone)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    ("prepare", "error", "text"),
+    [
+        (an_affinity_mask, ValueError, "ZE_AFFINITY_MASK='0,1' is set"),
+        (unresponsive_drivers, usmq.DeviceNotFoundError, "did not list their devices within"),
+        (a_failing_child, usmq.DeviceNotFoundError, "the disk is on fire"),
+        (
+            a_device_lost_before_its_worker_starts,
+            usmq.DeviceNotFoundError,
+            "no SYCL device is visible to this worker",
+        ),
+    ],
+)
+def test_a_cluster_that_cannot_start_is_an_error_in_time(
+    prepare, error, text, monkeypatch, tmp_path
+):
+    prepare(monkeypatch, tmp_path)
+    with pytest.raises(error, match=text):
+        LocalUsmCluster(death_timeout=30, **QUIET)
+
+
+def test_workers_in_one_process_are_refused():
     with pytest.raises(ValueError, match="a process of its own"):
         LocalUsmCluster(processes=False, **QUIET)
 
 
-def test_unresponsive_drivers_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_selectors, "PATIENCE", 0.01)
-    with pytest.raises(usmq.DeviceNotFoundError, match="did not list their devices within"):
-        LocalUsmCluster(**QUIET)
-
-
-def test_a_failing_child_reports_the_reason(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "usmq.py").write_text("raise SystemExit('the disk is on fire')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(usmq.DeviceNotFoundError, match="the disk is on fire"):
-        LocalUsmCluster(**QUIET)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_device_lost_before_its_worker_starts_is_an_error_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    gone = [Found("opencl:7", "opencl", "cpu", "gone")]
-    monkeypatch.setattr(_selectors, "all_devices", lambda: gone)
-    with pytest.raises(usmq.DeviceNotFoundError, match="no SYCL device is visible to this worker"):
-        LocalUsmCluster(death_timeout=30, **QUIET)
-
-
 @pytest.mark.parametrize("name", VARIABLES)
-def test_the_local_rank_comes_from_the_launcher(name: str) -> None:
+def test_the_local_rank_comes_from_the_launcher(name):
     assert local_rank({name: "3"}) == 3
     assert local_rank({name: ""}) is None
     with pytest.raises(ValueError, match=f"{name}='first' is not a local rank"):
         local_rank({name: "first"})
 
 
-def test_a_device_lock_is_reported_to_others_and_ends_with_its_holder() -> None:
+def test_a_device_lock_is_reported_to_others_and_ends_with_its_holder():
     first = DeviceLock("test:0", "worker 1")
     assert first.holder is None
     second = DeviceLock("test:0", "worker 2")
@@ -194,7 +177,7 @@ def test_a_device_lock_is_reported_to_others_and_ends_with_its_holder() -> None:
     assert DeviceLock("test:0", "worker 4").holder is None
 
 
-def test_the_parent_starts_no_driver(run_python: Callable[..., Any]) -> None:
+def test_the_parent_starts_no_driver(run_python):
     code = """
 from pathlib import Path
 from usmq.dask import LocalUsmCluster
@@ -207,8 +190,8 @@ print("libsycl" in maps, "libur_adapter" in maps, "libintelocl" in maps)
     assert run_python(code, timeout=55).stdout.split() == ["4", "True", "False", "False"]
 
 
-@contextmanager
-def dask_worker(address: str, name: str, **environment: str) -> Iterator[Any]:
+@contextlib.contextmanager
+def dask_worker(address, name, **environment):
     """Start one as a batch job would, in another process."""
     command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--name", name]
     command += ["--preload", "usmq.dask", "--no-dashboard", "--no-nanny", "--nthreads", "1"]
@@ -222,14 +205,10 @@ def dask_worker(address: str, name: str, **environment: str) -> Iterator[Any]:
             process.kill()
 
 
-def about(client: Client) -> dict[str, dict[str, str]]:
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    return {worker["name"]: worker["usmq"] for worker in workers}
+def test_batch_jobs_choose_by_local_rank_and_report_a_shared_device(two_devices):
+    def about(client):
+        return {name: worker["usmq"] for name, worker in workers(client).items()}
 
-
-def test_batch_jobs_choose_by_local_rank_and_report_a_shared_device(
-    two_devices: tuple[usmq.Device, usmq.Device],
-) -> None:
     drivers = {device.driver_version for device in two_devices}
     with LocalCluster(n_workers=0, **QUIET) as cluster, cluster.get_client() as client:
         address = cluster.scheduler_address
@@ -250,7 +229,7 @@ def test_batch_jobs_choose_by_local_rank_and_report_a_shared_device(
                 assert "worker c shares" in third.communicate(timeout=20)[1]
 
 
-def test_a_batch_job_without_a_device_ends_with_an_error() -> None:
+def test_a_batch_job_without_a_device_ends_with_an_error():
     with LocalCluster(n_workers=0, **QUIET) as cluster:
         environment = {"ONEAPI_DEVICE_SELECTOR": "hip:gpu"}
         with dask_worker(cluster.scheduler_address, "a", **environment) as process:

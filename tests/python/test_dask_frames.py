@@ -1,34 +1,18 @@
 """Sorts and joins of logical tables through dask.dataframe keep the values and types of Arrow."""
 
-from __future__ import annotations
-
 import decimal
-import sys
-from collections.abc import Iterator
 
-import cloudpickle
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from dask_workers import UNCLOSED_SOCKETS, clients, send_by_value
+from usmq.dask import LogicalTable
 
-distributed = pytest.importorskip("distributed")
-pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pandas")
-
-import pyarrow.compute as pc  # noqa: E402
-from distributed import Client  # noqa: E402
-from usmq.dask import LocalUsmCluster, LogicalTable  # noqa: E402
-
-# dask's own: it closes some of its sockets after its loop has ended.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-# Workers cannot import this module.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+pytestmark = UNCLOSED_SOCKETS
+send_by_value(__name__)
 
 KEYS = [3, 1, 2, 6, 5, 4]
-
-
 COLUMNS = {
     "int64": pa.array([2**53 + 1, None, 2**60 + 1, -(2**63), 2**63 - 1, 0]),
     "uint64": pa.array([2**64 - 1, None, 1, 2, 3, 4], pa.uint64()),
@@ -59,40 +43,35 @@ COLUMNS = {
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalUsmCluster(["opencl:0"], n_workers=2, dashboard_address=":0") as cluster,
-        cluster.get_client() as client,
-    ):
+def client():
+    with clients(["opencl:0"], n_workers=2) as client:
         yield client
 
 
-@pytest.mark.parametrize("npartitions", [1, 3])
-def test_a_sort_keeps_values_and_types(client: Client, npartitions: int) -> None:
-    table = pa.table({"key": KEYS} | COLUMNS)
-    frame = LogicalTable.from_arrow(table, npartitions).to_dask()
-    found = LogicalTable.from_dask(frame.sort_values("key")).to_arrow()
-    wanted = table.sort_by("key")
+def same(found, wanted):
     assert found.schema.types == wanted.schema.types
     for name in wanted.column_names:
         # As text: NaN does not equal itself.
         assert repr(found[name].to_pylist()) == repr(wanted[name].to_pylist()), name
 
 
-def test_a_join_keeps_values_and_types(client: Client) -> None:
+@pytest.mark.parametrize("npartitions", [1, 3])
+def test_a_sort_keeps_values_and_types(client, npartitions):
+    table = pa.table({"key": KEYS} | COLUMNS)
+    frame = LogicalTable.from_arrow(table, npartitions).to_dask()
+    same(LogicalTable.from_dask(frame.sort_values("key")).to_arrow(), table.sort_by("key"))
+
+
+def test_a_join_keeps_values_and_types(client):
     table = pa.table({"key": KEYS} | COLUMNS)
     left = LogicalTable.from_arrow(table, 2).to_dask()
     right = LogicalTable.from_arrow(pa.table({"key": [1, 6, 3], "other": [10, 60, None]}), 2)
     found = LogicalTable.from_dask(left.merge(right.to_dask(), on="key")).to_arrow()
     wanted = table.filter(pc.field("key").isin([1, 3, 6])).sort_by("key")
-    wanted = wanted.append_column("other", pa.array([10, None, 60]))
-    found = found.sort_by("key")
-    assert found.schema.types == wanted.schema.types
-    for name in wanted.column_names:
-        assert repr(found[name].to_pylist()) == repr(wanted[name].to_pylist()), name
+    same(found.sort_by("key"), wanted.append_column("other", pa.array([10, None, 60])))
 
 
-def test_tables_sort_by_times_and_text(client: Client) -> None:
+def test_tables_sort_by_times_and_text(client):
     for values in (
         pa.array([3, 1, 2], pa.timestamp("s")),
         pa.array([3, 1, 2], pa.timestamp("ns", "UTC")),
@@ -106,7 +85,7 @@ def test_tables_sort_by_times_and_text(client: Client) -> None:
         assert (found.type, found.to_pylist()) == (values.type, sorted(values.to_pylist()))
 
 
-def test_a_dictionary_becomes_a_column_of_its_values(client: Client) -> None:
+def test_a_dictionary_becomes_a_column_of_its_values(client):
     table = pa.table({"key": KEYS, "word": pa.array(["x", None, "y"] * 2).dictionary_encode()})
     frame = LogicalTable.from_arrow(table, 2).to_dask()
     found = LogicalTable.from_dask(frame.sort_values("key")).to_arrow()["word"]
@@ -121,7 +100,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_a_type_that_pandas_cannot_hold_is_refused_by_name(client: Client, name: str) -> None:
+def test_a_type_that_pandas_cannot_hold_is_refused_by_name(client, name):
     strange = pa.table({"key": [1], "strange": STRANGE[name]})
     table = LogicalTable([], strange.schema, client)
     with pytest.raises(TypeError, match=f"pandas cannot keep the column 'strange' of type {name}"):

@@ -1,59 +1,38 @@
 """Logical tables of many partitions: row offsets, first rows, and files of Parquet."""
 
-from __future__ import annotations
-
 import os
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-import cloudpickle
+import pyarrow as pa
 import pytest
 import usmq
+from dask_workers import UNCLOSED_SOCKETS, clients, send_by_value
+from pyarrow import parquet
+from usmq.dask import LogicalTable, _parquet
 
-distributed = pytest.importorskip("distributed")
-pa = pytest.importorskip("pyarrow")
-
-from distributed import Client  # noqa: E402
-from pyarrow import parquet  # noqa: E402
-from usmq.dask import LocalUsmCluster, LogicalTable, _parquet  # noqa: E402
-
-# dask's own: it closes some of its sockets after its loop has ended.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-# Workers cannot import this module.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+pytestmark = UNCLOSED_SOCKETS
+send_by_value(__name__)
 
 PARTS = 60
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalUsmCluster(["opencl:0"], dashboard_address=":0") as cluster,
-        cluster.get_client() as client,
-    ):
+def client():
+    with clients(["opencl:0"]) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def numbers(client: Client) -> LogicalTable:
+def numbers(client):
     return LogicalTable.from_arrow(pa.table({"v": list(range(10 * PARTS))}), PARTS).start()
 
 
-def first_row(task: usmq.TaskContext) -> usmq.Table:
+def first_row(task):
     table, factor, offset = task.arg(usmq.Table), task.arg(int), task.arg(int)
     return usmq.Table({"first": usmq.full(table.num_rows, offset * factor, "i8")})
 
 
-def test_row_offsets_take_a_number_of_dependencies_linear_in_the_partitions(
-    client: Client, numbers: LogicalTable
-) -> None:
-    def dependencies(dask_scheduler: Any) -> tuple[int, int]:
+def test_row_offsets_take_a_number_of_dependencies_linear_in_the_partitions(client, numbers):
+    def dependencies(dask_scheduler):
         tasks = dask_scheduler.tasks.values()
         return len(tasks), sum(len(task.dependencies) for task in tasks)
 
@@ -74,20 +53,18 @@ def test_row_offsets_take_a_number_of_dependencies_linear_in_the_partitions(
 class Trips:
     """Counts the waits of a client for results."""
 
-    def __init__(self, client: Client):
+    def __init__(self, client):
         self._client, self.count = client, 0
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._client, name)
 
-    def gather(self, futures: Any) -> Any:
+    def gather(self, futures):
         self.count += 1
         return self._client.gather(futures)
 
 
-def test_first_rows_of_a_sparse_filter_take_few_round_trips(
-    client: Client, numbers: LogicalTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_rows_of_a_sparse_filter_take_few_round_trips(client, numbers, monkeypatch):
     sparse = numbers.filter("v[i] % 200 == 199")
     trips = Trips(client)
     monkeypatch.setattr(sparse, "_client", trips)
@@ -103,14 +80,14 @@ def test_first_rows_of_a_sparse_filter_take_few_round_trips(
     assert none.head(3).schema.equals(numbers.schema)
 
 
-def write(path: Path, **columns: Any) -> str:
+def write(path, **columns):
     path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(pa.table(columns), path, row_group_size=2)
     return str(path)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     write(tmp_path / "part.2.parquet", a=[3, 4], b=["z", "w"])
     write(tmp_path / "part.10.parquet", b=["v"], a=[5])
     write(tmp_path / "inner" / "part.0.parquet", a=[1, 2], b=["x", "y"])
@@ -120,9 +97,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_folders_and_patterns_are_read_in_the_order_of_their_names(
-    client: Client, folder: Path
-) -> None:
+def test_folders_and_patterns_are_read_in_the_order_of_their_names(client, folder):
     for paths in (folder, str(folder), [folder / "inner", f"{folder}/part.*.parquet"]):
         table = LogicalTable.from_parquet(paths, npartitions=2).to_arrow()
         assert table.to_pydict() == {"a": [1, 2, 3, 4, 5], "b": ["x", "y", "z", "w", "v"]}
@@ -134,12 +109,12 @@ def test_folders_and_patterns_are_read_in_the_order_of_their_names(
     assert table.to_pydict() == {"b": ["v", "z", "w"], "a": [5, 3, 4]}
 
 
-def test_a_name_with_the_signs_of_a_pattern_is_a_file(client: Client, tmp_path: Path) -> None:
+def test_a_name_with_the_signs_of_a_pattern_is_a_file(client, tmp_path):
     name = write(tmp_path / "part[1].parquet", a=[1])
     assert LogicalTable.from_parquet(name).to_arrow()["a"].to_pylist() == [1]
 
 
-def test_paths_without_files_are_named(tmp_path: Path) -> None:
+def test_paths_without_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"the folder '.*' has no files"):
         _parquet.files(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"no file matches '.*\*\.parquet'"):
@@ -152,7 +127,7 @@ def test_paths_without_files_are_named(tmp_path: Path) -> None:
     assert len(_parquet.files(tmp_path / "year=2026")) == 1
 
 
-def test_other_differences_of_schemas_are_named(tmp_path: Path) -> None:
+def test_other_differences_of_schemas_are_named(tmp_path):
     first = write(tmp_path / "1", a=[1], b=["x"])
     for number, (columns, text) in enumerate(
         [

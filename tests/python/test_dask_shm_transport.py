@@ -1,29 +1,29 @@
 """Arrays and tables go through memory that workers of one machine map; all else uses the socket."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import cloudpickle
 import dask
 import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
 from arrow_values import every_type, held
-
-distributed = pytest.importorskip("distributed")
-
-from distributed import Client  # noqa: E402
-from distributed.protocol import deserialize, serialize  # noqa: E402
-from usmq.dask import LocalUsmCluster, _shm_transport  # noqa: E402
-from usmq.dask._shm_transport import (  # noqa: E402
+from dask_workers import (
+    UNCLOSED_SOCKETS,
+    addresses,
+    clients,
+    part,
+    send_by_value,
+    sum_of_part,
+    total,
+)
+from distributed.protocol import deserialize, serialize
+from usmq.dask import _shm_transport
+from usmq.dask._shm_transport import (
     HERE,
     KEY,
     PAGE,
@@ -38,28 +38,43 @@ from usmq.dask._shm_transport import (  # noqa: E402
     machine,
 )
 
-# dask's own: it closes some of its sockets after its loop has ended.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = UNCLOSED_SOCKETS
+send_by_value(__name__)
 
-QUIET: dict[str, Any] = {"dashboard_address": ":0"}
 COUNT = 1 << 18  # of 8 bytes: 2 MiB
 
-# Workers cannot import this module.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+def numbers():
+    return usmq.arange(COUNT, dtype="i8")
 
 
 @pytest.fixture
-def asker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def asker(monkeypatch):
     """Return the context of a local worker that requests an array from this process."""
     name = machine()
     assert name is not None
     monkeypatch.setattr(HERE, "name", name)
     monkeypatch.setattr(HERE, "outbox", Outbox())
     monkeypatch.setattr(HERE, "inbox", Inbox())
+    HERE.ways.clear()
     return {"recipient": {KEY: name}}
+
+
+def reaches_host_memory():
+    """Return whether the device computes on the shared memory itself."""
+    return "usm_system_allocations" in usmq.current_queue().device.aspects
+
+
+def sent_in_place(value, asker, most):
+    """Return what a reader gets; the message has no frames and a header of limited size."""
+    header, frames = serialize(value, context=asker)
+    assert header["serializer"] == "dask"
+    assert sum(memoryview(frame).nbytes for frame in frames) == 0
+    assert len(pickle.dumps(header)) < most
+    back = deserialize(header, frames)
+    assert type(back) is type(value)
+    assert back.queue == usmq.current_queue()
+    return back
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
@@ -68,25 +83,16 @@ def asker(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     [lambda x: x, lambda x: x.reshape(512, -1).T, lambda x: x[::-1], lambda x: x[7 : 7 + COUNT]],
     ids=["whole", "transposed", "reversed", "cut"],
 )
-def test_an_array_is_read_in_place_from_shared_memory(
-    kind: str, view: Callable[[usmq.Array], usmq.Array], asker: dict[str, Any]
-) -> None:
+def test_an_array_is_read_in_place_from_shared_memory(kind, view, asker):
     array = view(usmq.arange(2 * COUNT, dtype="i8", usm_type=kind))
-    header, frames = serialize(array, context=asker)
-    assert header["serializer"] == "dask"
-    assert sum(memoryview(frame).nbytes for frame in frames) == 0
-    assert len(pickle.dumps(header)) < 2000
-    back = deserialize(header, frames)
-    # A device that uses host memory computes on the shared memory itself.
-    reaches = "usm_system_allocations" in usmq.current_queue().device.aspects
-    expected = "system" if reaches and kind == "device" else kind
+    back = sent_in_place(array, asker, 2000)
+    expected = "system" if reaches_host_memory() and kind == "device" else kind
     assert (back.shape, back.dtype, back.usm_type) == (array.shape, array.dtype, expected)
     assert (back.to_numpy() == array.to_numpy()).all()
-    assert back.queue == usmq.current_queue()
     assert not back.readonly
 
 
-def arrow_table() -> pa.Table:
+def arrow_table():
     """Return two batches with nulls, text, nested values and a dictionary: 4 MiB and more."""
     numbers = np.arange(COUNT)
     words = pa.array([f"word {number % 7}" for number in range(COUNT)])
@@ -114,21 +120,11 @@ def arrow_table() -> pa.Table:
     ],
     ids=["table", "numbers", "dictionary", "cut table", "cut text"],
 )
-def test_columns_and_tables_are_read_in_place_from_shared_memory(
-    kind: str, part: Callable[[usmq.Table], usmq.Column | usmq.Table], asker: dict[str, Any]
-) -> None:
+def test_columns_and_tables_are_read_in_place_from_shared_memory(kind, part, asker):
     columns = part(usmq.from_arrow(arrow_table(), usm_type=kind))
-    HERE.ways.clear()
-    header, frames = serialize(columns, context=asker)
-    assert header["serializer"] == "dask"
-    assert sum(memoryview(frame).nbytes for frame in frames) == 0
-    assert len(pickle.dumps(header)) < 6000
-    back = deserialize(header, frames)
-    assert type(back) is type(columns)
+    back = sent_in_place(columns, asker, 6000)
     assert back.to_arrow().equals(columns.to_arrow())
-    assert back.queue == usmq.current_queue()
-    reaches = "usm_system_allocations" in usmq.current_queue().device.aspects
-    way = "in-place" if reaches and kind == "device" else "copied-from-shared"
+    way = "in-place" if reaches_host_memory() and kind == "device" else "copied-from-shared"
     assert set(HERE.ways) == {"same-host", way}
     assert HERE.ways["same-host"] > 1 << 20
     # The result can travel on, and be pickled.
@@ -137,35 +133,47 @@ def test_columns_and_tables_are_read_in_place_from_shared_memory(
     assert pickle.loads(pickle.dumps(back)).to_arrow().equals(columns.to_arrow())
 
 
-def test_a_table_used_in_place_keeps_its_memory(asker: dict[str, Any]) -> None:
-    table = usmq.from_arrow(arrow_table())
-    back = deserialize(*serialize(table, context=asker))
+@pytest.mark.parametrize(
+    ("make", "use"),
+    [
+        (numbers, lambda back: back[5:]),
+        (lambda: usmq.from_arrow(arrow_table()), lambda back: back.batches[0].columns[0].values()),
+    ],
+    ids=["array", "table"],
+)
+def test_memory_in_use_in_place_is_not_reused(make, use, asker):
+    back = deserialize(*serialize(make(), context=asker))
     (segment,) = HERE.outbox._segments
     if HERE.ways["in-place"] == 0:
         pytest.skip("the device does not use system memory")
-    values = back.batches[0].columns[0].values()
+    if isinstance(back, usmq.Array):
+        back.fill(7)
+        back.wait()
+        assert segment.memory[PAGE] == 7, "in place"
+    used = use(back)
+    expected = used.to_numpy().tolist()
     del back
     usmq.trim_memory()
     assert not segment.free()
-    assert values.to_numpy()[1] == 1
-    del values
+    assert used.to_numpy().tolist() == expected
+    del used
     usmq.trim_memory()
     assert segment.free()
 
 
-def test_a_profile_names_the_way_of_each_copy(asker: dict[str, Any]) -> None:
-    array, table = usmq.arange(COUNT, dtype="i8"), usmq.from_arrow(arrow_table())
-    with usmq.profile() as p:
-        for sent in (array, table):
-            deserialize(*serialize(sent, context=asker))
-    assert {event.reason for event in p.events if event.kind == "copy"} == {"shared memory"}
-    with usmq.profile() as p:
-        for sent in (array, table):
-            pickle.loads(pickle.dumps(sent, protocol=5))
-    assert {event.reason for event in p.events if event.kind == "copy"} == {"pickle"}
+def test_a_profile_names_the_way_of_each_copy(asker):
+    for reason, send in (
+        ("shared memory", lambda sent: deserialize(*serialize(sent, context=asker))),
+        ("pickle", lambda sent: pickle.loads(pickle.dumps(sent, protocol=5))),
+    ):
+        array, table = numbers(), usmq.from_arrow(arrow_table())
+        with usmq.profile() as p:
+            for sent in (array, table):
+                send(sent)
+        assert {event.reason for event in p.events if event.kind == "copy"} == {reason}
 
 
-def test_a_slice_is_copied_once_and_alone(asker: dict[str, Any]) -> None:
+def test_a_slice_is_copied_once_and_alone(asker):
     """Only the slice leaves the device, with the text and the items before it."""
     table = usmq.from_arrow(arrow_table())
     table.wait()
@@ -176,7 +184,6 @@ def test_a_slice_is_copied_once_and_alone(asker: dict[str, Any]) -> None:
             packed = usmq._core.pack_in_place(part)[2]
             assert sum(buffer.nbytes for buffer in packed) <= COUNT // 3 // 8 + 2
             continue
-        HERE.ways.clear()
         with usmq.profile() as p:
             header, frames = serialize(part, context=asker)
         copied = [event.bytes for event in p.events if event.kind == "copy"]
@@ -188,44 +195,35 @@ def test_a_slice_is_copied_once_and_alone(asker: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 300), (7, 8), (13, 900), (64, 64), (500, 999)])
-def test_slices_of_every_type_are_packed_in_place(start: int, stop: int) -> None:
+def test_slices_of_every_type_are_packed_in_place(start, stop):
     for name, array in every_type(np.random.default_rng(start), 999).items():
-        part = held(array)[start:stop]
-        packed, _, buffers = usmq._core.pack_in_place(part)
-        frames = []
-        for buffer in buffers:
-            frame = memoryview(np.empty(buffer.nbytes, "u1"))
+        packed, _, buffers = usmq._core.pack_in_place(held(array)[start:stop])
+        frames = [memoryview(np.empty(buffer.nbytes, "u1")) for buffer in buffers]
+        for buffer, frame in zip(buffers, frames, strict=True):
             usmq._core.fill_frame(buffer, frame)
-            frames.append(frame)
         back = usmq._core.restore_column(packed, *frames, shared=True)
         back.to_arrow().validate(full=True)
         assert back.to_arrow().to_pylist() == array[start:stop].to_pylist(), name
 
 
-@pytest.mark.parametrize("damage", ["short", "long", "header"])
-def test_damaged_columns_are_refused(damage: str, asker: dict[str, Any]) -> None:
+def test_damaged_columns_are_refused():
     column = usmq.from_arrow(pa.array(range(COUNT)))
     packed, kind, buffers = usmq._core.pack_in_place(column)
     assert (kind, [buffer.nbytes for buffer in buffers]) == ("device", [8 * COUNT])
-    frames = [memoryview(buffers[0].to_numpy()).cast("B")]
-    if damage == "short":
-        frames = [frames[0][:-8]]
-    elif damage == "long":
-        frames = [*frames, frames[0]]
-    else:
-        packed = packed[:-3]
-    reaches = "usm_system_allocations" in usmq.current_queue().device.aspects
-    for place in {False, reaches}:
-        with pytest.raises(usmq.InteropError, match="packed data is broken"):
-            usmq._core.restore_column(packed, *frames, shared=True, in_place=place)
+    frame = memoryview(buffers[0].to_numpy()).cast("B")
+    short, long, header = (packed, [frame[:-8]]), (packed, [frame, frame]), (packed[:-3], [frame])
+    for damaged, frames in short, long, header:
+        for place in {False, reaches_host_memory()}:
+            with pytest.raises(usmq.InteropError, match="packed data is broken"):
+                usmq._core.restore_column(damaged, *frames, shared=True, in_place=place)
     with pytest.raises(TypeError):
         usmq._core.pack_in_place(usmq.zeros(3))
 
 
-def test_memory_for_a_reader_that_has_ended_is_released(asker: dict[str, Any]) -> None:
+def test_memory_for_a_reader_that_has_ended_is_released(asker):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         asker["recipient"][READER] = identity(process.pid)
-        dumps(usmq.arange(COUNT, dtype="i8"), asker)
+        dumps(numbers(), asker)
         HERE.outbox.sweep(idle=0)
         assert len(HERE.outbox._segments) == 1
         process.kill()
@@ -240,20 +238,21 @@ def test_memory_for_a_reader_that_has_ended_is_released(asker: dict[str, Any]) -
     [
         ({"recipient": {}}, "no-worker-here"),
         ({"recipient": {KEY: "another machine"}}, "other-machine"),
+        ({}, None),
         (None, None),
     ],
 )
-def test_data_that_uses_the_socket_is_counted_with_the_reason(
-    context: dict[str, Any] | None, why: str | None, asker: dict[str, Any]
-) -> None:
+def test_data_that_uses_the_socket_is_counted_with_the_reason(context, why, asker):
+    each = 8 * COUNT
+    for sent in (numbers(), usmq.from_arrow(pa.array(range(COUNT)))):
+        header, frames = serialize(sent, context=context)
+        assert header["serializer"] == "pickle"
+        assert sum(memoryview(frame).nbytes for frame in frames) >= each
+    assert HERE.ways == ({"socket": 2 * each, f"socket-{why}": 2 * each} if why else {})
     HERE.ways.clear()
-    for sent in (usmq.arange(COUNT, dtype="i8"), usmq.from_arrow(pa.array(range(COUNT)))):
-        assert serialize(sent, context=context)[0]["serializer"] == "pickle"
-    each = 2 * 8 * COUNT
-    assert HERE.ways == ({"socket": each, f"socket-{why}": each} if why else {})
-    HERE.ways.clear()
-    serialize(usmq.zeros(9, "u1"), context=asker)
-    assert HERE.ways == {"socket": 9, "socket-small": 9}
+    for small in (usmq.zeros(9, "u1"), usmq.zeros(SMALLEST // 8 - 1, "f8")):
+        assert serialize(small, context=asker)[0]["serializer"] == "pickle"
+    assert HERE.ways == dict.fromkeys(("socket", "socket-small"), 9 + SMALLEST - 8)
 
 
 @pytest.mark.parametrize(
@@ -266,62 +265,32 @@ def test_data_that_uses_the_socket_is_counted_with_the_reason(
         (12, "bytes-like"),
     ],
 )
-def test_a_frame_of_the_wrong_size_is_refused(target: Any, message: str) -> None:
+def test_a_frame_of_the_wrong_size_is_refused(target, message):
     with pytest.raises((TypeError, ValueError, BufferError), match=message):
         usmq._core.fill_frame(usmq.zeros(3, "f4"), target)
 
 
-def test_the_frame_includes_work_in_flight(
-    asker: dict[str, Any], kernels: Any, advanced: Any
-) -> None:
+def test_the_frame_includes_work_in_flight(asker, kernels, advanced):
     states = usmq.arange(1 << 18, dtype="u4")
     before = states.to_numpy()
     kernels.advance(states.size, states, 5000)
     assert (loads(*dumps(states, asker)).to_numpy() == advanced(before, 5000)).all()
 
 
-@pytest.mark.parametrize(
-    "context", [None, {}, {"recipient": {}}, {"recipient": {KEY: "another machine"}}]
-)
-def test_a_peer_on_another_host_gets_a_pickle(context: Any, asker: dict[str, Any]) -> None:
-    array = usmq.arange(COUNT, dtype="i8")
-    header, frames = serialize(array, context=context)
-    assert header["serializer"] == "pickle"
-    assert sum(memoryview(frame).nbytes for frame in frames) >= array.nbytes
-    small = usmq.zeros(SMALLEST // 8 - 1, "f8")
-    assert serialize(small, context=asker)[0]["serializer"] == "pickle"
-
-
-def read(sent: tuple[dict[str, Any], list[Any]]) -> Any:
+def read(sent):
     """Return a copy of a sent array, after the release of its memory."""
     values = loads(*sent).to_numpy()
     usmq.trim_memory()
     return values
 
 
-def test_memory_in_use_in_place_is_not_reused(asker: dict[str, Any]) -> None:
-    array = usmq.arange(COUNT, dtype="i8")
-    sent = dumps(array, asker)
-    back = loads(*sent)
-    if back.usm_type != "system":
-        pytest.skip("the device does not use system memory")
-    (segment,) = HERE.outbox._segments
-    back.fill(7)
-    back.wait()
-    assert segment.memory[PAGE] == 7, "in place"
-    view = back[5:]
-    del back
-    usmq.trim_memory()
-    assert not segment.free()
-    del view
-    usmq.trim_memory()
-    assert segment.free()
+def is_gone(header, frames, text="is gone"):
+    with pytest.raises(ConnectionError, match=text):
+        loads(header, frames)
 
 
-def test_memory_is_reused_after_reading_and_freed_when_idle(
-    asker: dict[str, Any],
-) -> None:
-    array = usmq.arange(COUNT, dtype="i8")
+def test_memory_is_reused_after_reading_and_freed_when_idle(asker):
+    array = numbers()
     first = dumps(array, asker)
     second = dumps(array, asker)
     assert first[0]["number"] != second[0]["number"]
@@ -329,8 +298,7 @@ def test_memory_is_reused_after_reading_and_freed_when_idle(
     third = dumps(array[: COUNT - 100], asker)
     assert third[0]["number"] == first[0]["number"]
     assert third[0]["secret"] != first[0]["secret"]
-    with pytest.raises(ConnectionError, match="is gone"):
-        loads(*first)  # It is another array's by now.
+    is_gone(*first)  # It is another array's by now.
     assert (read(second) == np.arange(COUNT)).all()
     HERE.outbox.sweep(idle=0)
     assert (read(third).size, len(HERE.outbox._segments)) == (COUNT - 100, 1)
@@ -340,32 +308,31 @@ def test_memory_is_reused_after_reading_and_freed_when_idle(
     assert not HERE.outbox._segments
 
 
-def segments_mapped() -> int:
+def segments_mapped():
     """Return how many segments this process has mapped, as sender and as reader."""
     return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:usmq")
 
 
-def test_a_reader_keeps_memory_mapped_until_the_sender_closes_it(asker: dict[str, Any]) -> None:
+def test_a_reader_keeps_memory_mapped_until_the_sender_closes_it(asker):
     before = segments_mapped()
-    array = usmq.arange(COUNT, dtype="i8")
+    array, mappings = numbers(), []
     for number in range(4):
         part = array[: COUNT - number]
         assert (read(dumps(part, asker)) == np.arange(COUNT - number)).all()
         assert segments_mapped() == before + 2
-        (mapping,) = HERE.inbox._mappings.values()
-        if number == 0:
-            first = mapping
-        assert mapping is first
+        mappings += HERE.inbox._mappings.values()
         HERE.inbox.sweep()
-    del mapping, first
+    assert len(mappings) == 4
+    assert len(set(map(id, mappings))) == 1
+    mappings.clear()
     HERE.outbox.sweep(idle=0)
     HERE.inbox.sweep()
     assert segments_mapped() == before
 
 
-def test_a_reader_unmaps_memory_that_was_idle(asker: dict[str, Any]) -> None:
+def test_a_reader_unmaps_memory_that_was_idle(asker):
     before = segments_mapped()
-    back = loads(*dumps(usmq.arange(COUNT, dtype="i8"), asker))
+    back = loads(*dumps(numbers(), asker))
     in_place = back.usm_type == "system"
     HERE.inbox.sweep(idle=0)
     assert segments_mapped() == before + (2 if in_place else 1)
@@ -376,9 +343,9 @@ def test_a_reader_unmaps_memory_that_was_idle(asker: dict[str, Any]) -> None:
     assert segments_mapped() == before + 1
 
 
-def test_memory_in_use_outlives_its_sender(asker: dict[str, Any]) -> None:
+def test_memory_in_use_outlives_its_sender(asker):
     before = segments_mapped()
-    back = loads(*dumps(usmq.arange(COUNT, dtype="i8"), asker))
+    back = loads(*dumps(numbers(), asker))
     (segment,) = HERE.outbox._segments
     HERE.outbox._segments.clear()
     segment.close()
@@ -390,13 +357,10 @@ def test_memory_in_use_outlives_its_sender(asker: dict[str, Any]) -> None:
     assert segments_mapped() == before
 
 
-def test_a_mapping_is_not_taken_for_later_memory_of_the_same_number(
-    asker: dict[str, Any],
-) -> None:
-    first = dumps(usmq.arange(COUNT, dtype="i8"), asker)
+def test_a_mapping_is_not_taken_for_later_memory_of_the_same_number(asker):
+    first = dumps(numbers(), asker)
     read(first)
-    with pytest.raises(ConnectionError, match="is gone"):
-        loads(*first)  # Its memory is free, so the sender may use it at any time.
+    is_gone(*first)  # Its memory is free, so the sender may use it at any time.
     HERE.outbox.sweep(idle=0)
     second = dumps(usmq.arange(COUNT, 2 * COUNT, dtype="i8"), asker)
     assert second[0]["number"] == first[0]["number"]
@@ -404,120 +368,90 @@ def test_a_mapping_is_not_taken_for_later_memory_of_the_same_number(
     assert len(HERE.inbox._mappings) == 1
 
 
-def test_memory_that_is_never_read_is_released(
-    asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = dumps(usmq.arange(COUNT, dtype="i8"), asker)
+def test_memory_that_is_never_read_is_released(asker, monkeypatch):
+    left = dumps(numbers(), asker)
     monkeypatch.setattr(_shm_transport, "FORGOTTEN", -1.0)
     HERE.outbox.sweep()
-    with pytest.raises(ConnectionError, match=f"process {os.getpid()} is gone"):
-        loads(*left)
+    is_gone(*left, f"process {os.getpid()} is gone")
 
 
-def test_an_array_of_an_exited_process_raises_an_error_dask_handles(
-    asker: dict[str, Any],
-) -> None:
-    header, frames = dumps(usmq.arange(COUNT, dtype="i8"), asker)
-    with pytest.raises(ConnectionError, match="is gone"):
-        loads(header | {"process": 2**22 + 1}, frames)
+def test_an_array_of_an_exited_process_raises_an_error_dask_handles(asker):
+    header, frames = dumps(numbers(), asker)
+    is_gone(header | {"process": 2**22 + 1}, frames)
     # A number that means something else by now, and one that never ends.
-    reading, writing = os.pipe()
+    ends = os.pipe()
     try:
-        for number in (0, reading, writing):
-            with pytest.raises(ConnectionError, match="is gone"):
-                loads(header | {"number": number}, frames)
+        for number in (0, *ends):
+            is_gone(header | {"number": number}, frames)
     finally:
-        os.close(reading)
-        os.close(writing)
+        for end in ends:
+            os.close(end)
 
 
-def test_only_memory_that_may_not_be_opened_ends_sharing(
-    asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    header, frames = dumps(usmq.arange(COUNT, dtype="i8"), asker)
+def test_only_memory_that_may_not_be_opened_ends_sharing(asker, monkeypatch, caplog):
+    header, frames = dumps(numbers(), asker)
     # The process is alive, as one that is being killed; a number of it means nothing any more.
-    with pytest.raises(ConnectionError, match="is gone"):
-        loads(header | {"number": 1 << 19}, frames)
+    is_gone(header | {"number": 1 << 19}, frames)
     assert HERE.name is not None
 
-    def refused(*_: Any) -> int:
+    def refused(*_):
         raise PermissionError("not permitted")
 
     monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(ConnectionError, match="not permitted"):
-        loads(header, frames)
+    is_gone(header, frames, "not permitted")
     assert HERE.name is None
     assert "uses sockets from now on" in caplog.text
 
 
-def test_without_shared_memory_the_socket_is_used(
-    asker: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> int:
+def test_without_shared_memory_the_socket_is_used(asker, monkeypatch):
+    def full(*_):
         raise OSError("no room")
 
     monkeypatch.setattr(os, "memfd_create", full)
-    HERE.ways.clear()
-    header, _ = serialize(usmq.arange(COUNT, dtype="i8"), context=asker)
+    header, _ = serialize(numbers(), context=asker)
     assert header["serializer"] == "pickle"
     assert HERE.ways == {"socket": 8 * COUNT, "socket-no-memory": 8 * COUNT}
 
 
-def part(number: int) -> usmq.Array:
-    return usmq.arange(number * COUNT, (number + 1) * COUNT, dtype="i8")
+def total_of(value):
+    """Return the sum of the numbers of an array, of nested arrays, or of a table."""
+    if isinstance(value, usmq.Table):
+        return total(value["x"].values())
+    return total(value["a"][0], value["b"]) if isinstance(value, dict) else total(value)
 
 
-def sum_of_column(table: usmq.Table) -> int:
-    assert table.queue == usmq.current_queue()
-    return int(table.to_arrow()["x"].to_numpy().sum())
-
-
-def total(value: Any) -> int:
-    arrays = [value["a"][0], value["b"]] if isinstance(value, dict) else [value]
-    assert all(array.queue == usmq.current_queue() for array in arrays)
-    return sum(int(array.to_numpy().sum()) for array in arrays)
-
-
-def shared(dask_worker: Any) -> float:
+def shared(dask_worker):
     keys = dask_worker.digests_total.items()
     return sum(value for key, value in keys if "usmq-same-host" in key)
 
 
-@pytest.fixture(params=[True, False], ids=["shared", "by socket"])
-def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Client, bool]]:
-    with (
-        dask.config.set({"usmq.dask.same-host": request.param}),
-        LocalUsmCluster(n_workers=2, **QUIET) as cluster,
-        cluster.get_client() as client,
-    ):
-        yield client, request.param
+@pytest.mark.parametrize("sharing", [True, False], ids=["shared", "by socket"])
+def test_workers_use_shared_memory_and_clients_do_not(sharing):
+    with dask.config.set({"usmq.dask.same-host": sharing}), clients(n_workers=2) as client:
+        first, second = addresses(client)
+        makers = (
+            lambda: part(3, COUNT),
+            lambda: {"a": [part(4, COUNT)], "b": part(5, COUNT)},
+            lambda: usmq.Table({"x": part(6, COUNT)}),
+        )
+        sent = array, nested, _ = [client.submit(make, workers=[first]) for make in makers]
+        sums = [client.submit(total_of, value, workers=[second]) for value in sent]
+        most = [sum_of_part(number, COUNT) for number in (3, 4, 5, 6)]
+        assert client.gather(sums) == [most[0], most[1] + most[2], most[3]]
+        bytes_shared = client.run(shared, workers=[first])[first]
+        assert bytes_shared == (4 * 8 * COUNT if sharing else 0)
+        # The connections of client and scheduler carry no host name.
+        assert total_of(array.result(timeout=40)) == most[0]
+        assert total_of(client.gather(nested, direct=True)) == most[1] + most[2]
+        assert client.run(shared, workers=[first])[first] == bytes_shared
 
 
-def test_workers_use_shared_memory_and_clients_do_not(pair: tuple[Client, bool]) -> None:
-    client, expected = pair
-    first, second = client.scheduler_info(n_workers=-1)["workers"]
-    array = client.submit(part, 3, workers=[first])
-    nested = client.submit(lambda: {"a": [part(4)], "b": part(5)}, workers=[first])
-    table = client.submit(lambda: usmq.Table({"x": part(6)}), workers=[first])
-    sums = [client.submit(total, value, workers=[second]) for value in (array, nested)]
-    most = [sum(range(n * COUNT, (n + 1) * COUNT)) for n in (3, 4, 5)]
-    assert client.gather(sums) == [most[0], most[1] + most[2]]
-    column = client.submit(sum_of_column, table, workers=[second]).result(timeout=40)
-    assert column == sum(range(6 * COUNT, 7 * COUNT))
-    bytes_shared = client.run(shared, workers=[first])[first]
-    assert bytes_shared == (4 * 8 * COUNT if expected else 0)
-    # The connections of client and scheduler carry no host name.
-    assert total(array.result(timeout=40)) == most[0]
-    assert total(client.gather(nested, direct=True)) == most[1] + most[2]
-    assert client.run(shared, workers=[first])[first] == bytes_shared
-
-
-def test_a_client_without_usmq_dask_gets_its_arrays(run_python: Callable[..., Any]) -> None:
-    with LocalUsmCluster(n_workers=1, **QUIET) as cluster:
+def test_a_client_without_usmq_dask_gets_its_arrays(run_python):
+    with clients(n_workers=1) as client:
         code = f"""
 from distributed import Client
 import sys, usmq
-with Client({cluster.scheduler_address!r}) as client:
+with Client({client.cluster.scheduler_address!r}) as client:
     future = client.submit(usmq.arange, {COUNT}, dtype="i8")
     back = future.result(timeout=40)
     there = client.scatter(back)
