@@ -1,17 +1,9 @@
 """``python -m usmq trace``: a script runs unchanged, and the files describe its work."""
 
-from __future__ import annotations
-
 import json
 import re
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 SCRIPT = """
 import sys
@@ -24,62 +16,59 @@ print(__name__, sys.argv[1:], total)
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], Path]:
-    def write(code: str, name: str = "script.py") -> Path:
-        (tmp_path / name).write_text(code, encoding="utf-8")
-        return tmp_path / name
-
-    return write
-
-
-def trace(run_python: Run, *arguments: object, **keywords: Any) -> Any:
-    return run_python(None, "-m", "usmq", "trace", *map(str, arguments), **keywords)
+def trace(run_python, tmp_path):
+    """Return a call that runs the command in an empty folder."""
+    return lambda *words, **options: run_python(
+        None, "-m", "usmq", "trace", *words, cwd=tmp_path, **options
+    )
 
 
-def events(path: Path) -> list[dict[str, Any]]:
-    entries = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    return [entry for entry in entries if entry["ph"] == "X"]
+@pytest.fixture
+def traced(trace, tmp_path):
+    """Return a call that traces a script; the result has its path, its events and the picture."""
+
+    def traced(code, *arguments, **options):
+        path = tmp_path / "script.py"
+        path.write_text(code, encoding="utf-8")
+        files = [tmp_path / "run.json", tmp_path / "run.svg"]
+        words = [word for file in files for word in ("-o", str(file))]
+        done = trace(*words, "--", str(path), *arguments, **options)
+        assert all(str(file) in done.stderr for file in files)
+        entries = json.loads(files[0].read_text(encoding="utf-8"))["traceEvents"]
+        done.path, done.picture = path, files[1].read_text(encoding="utf-8")
+        done.events = [entry for entry in entries if entry["ph"] == "X"]
+        return done
+
+    return traced
 
 
-def test_an_unmodified_script_is_profiled(
-    run_python: Run, script: Callable[[str], Path], tmp_path: Path
-) -> None:
-    path = script(SCRIPT)
-    out = [tmp_path / "run.json", tmp_path / "run.svg"]
-    done = trace(run_python, "-o", out[0], "-o", out[1], "--", path, "-a", "--", "b c")
+def of_kind(done, kind):
+    return [entry for entry in done.events if entry["cat"] == kind]
+
+
+def test_an_unmodified_script_is_profiled(traced):
+    done = traced(SCRIPT, "-a", "--", "b c")
     assert done.stdout == "__main__ ['-a', '--', 'b c'] 131072.0\n"
     assert "host read" in done.stderr
-    assert str(out[0]) in done.stderr
-    found = {
-        (entry["cat"], entry["args"]["reason"]): entry["args"]
-        for entry in events(out[0])
-        if entry["cat"] == "copy"
-    }
-    assert found["copy", "import"]["source"] == f"{path}:5"
-    assert found["copy", "host read"]["source"] == f"{path}:6"
-    assert found["copy", "host read"]["bytes"] == 4 << 17
+    found = {entry["args"]["reason"]: entry["args"] for entry in of_kind(done, "copy")}
+    assert found["import"]["source"] == f"{done.path}:5"
+    assert found["host read"]["source"] == f"{done.path}:6"
+    assert found["host read"]["bytes"] == 4 << 17
     assert {args["clock"] for args in found.values()} == {"device"}
-    assert out[1].read_text(encoding="utf-8").startswith("<svg")
+    assert done.picture.startswith("<svg")
 
 
-def test_layers_of_the_runtime_that_the_user_chose_stay(
-    run_python: Run, script: Callable[[str], Path]
-) -> None:
+def test_layers_of_the_runtime_that_the_user_chose_stay(traced):
     layers = "UR_LAYER_PARAMETER_VALIDATION,UR_LAYER_LIFETIME_VALIDATION"
-    path = script("import os, usmq; usmq.zeros(3).wait(); print(os.environ['UR_ENABLE_LAYERS'])")
-    done = trace(run_python, "--", path, cwd=path.parent, UR_ENABLE_LAYERS=layers)
-    assert done.stdout == f"{layers},UR_LAYER_TRACING\n"
+    code = "import os, usmq; usmq.zeros(3).wait(); print(os.environ['UR_ENABLE_LAYERS'])"
+    assert traced(code, UR_ENABLE_LAYERS=layers).stdout == f"{layers},UR_LAYER_TRACING\n"
 
 
-def test_files_have_default_names(
-    run_python: Run, script: Callable[[str], Path], tmp_path: Path
-) -> None:
-    trace(run_python, script(SCRIPT), cwd=tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "script.py",
-        "usmq-trace.json",
-        "usmq-trace.svg",
-    }
+def test_files_have_default_names(trace, tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    trace("script.py")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"script.py", "usmq-trace.json", "usmq-trace.svg"}
 
 
 LOOP = """
@@ -93,16 +82,13 @@ print(total)
 """
 
 
-def test_a_script_without_usmq_is_profiled_by_device_and_line(
-    run_python: Run, script: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_script_without_usmq_is_profiled_by_device_and_line(traced):
     pytest.importorskip("dpnp")
-    path, out = script(LOOP), tmp_path / "run.json"
-    done = trace(run_python, "-o", out, "-o", tmp_path / "run.svg", path)
+    done = traced(LOOP)
+    path, found = done.path, done.events
     assert done.stdout == "60000\n"
     (device,) = done.stderr.split("Devices\n")[1].split("\n\n")[0].splitlines()[1:]
     assert re.match(r"  (opencl|level_zero|cuda|hip):", device), device
-    found = events(out)
     kernels = [entry for entry in found if entry["cat"] == "kernel"]
     multiplied = [entry for entry in kernels if "multiply" in entry["name"]]
     assert [entry["args"]["source"] for entry in multiplied] == [f"{path}:6"] * 5
@@ -119,48 +105,39 @@ def test_a_script_without_usmq_is_profiled_by_device_and_line(
     assert {entry["args"]["source"] for entry in built} <= {f"{path}:{line}" for line in (5, 6, 7)}
     assert re.search(r"the host waited for [1-9].* and built kernels for [1-9]", done.stderr)
     # A row for the device and one for the host; none for threads of the runtime.
-    picture = (tmp_path / "run.svg").read_text(encoding="utf-8")
-    assert "other libraries" not in picture
-    assert "array memory" in picture
+    assert "other libraries" not in done.picture
+    assert "array memory" in done.picture
 
 
-def test_commands_of_a_queue_with_profiling_have_times_of_the_device(
-    run_python: Run, script: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_commands_of_a_queue_with_profiling_have_times_of_the_device(traced):
     pytest.importorskip("dpnp")
-    path = script(
-        "import dpctl, dpnp\n"
-        "q = dpctl.SyclQueue(property='enable_profiling')\n"
-        "x = dpnp.ones(100_000, dtype='i4', sycl_queue=q)\n"
-        "print(int((x + x).asnumpy().sum()))\n"
-    )
-    out = tmp_path / "run.json"
-    assert trace(run_python, "-o", out, path).stdout == "200000\n"
-    kernels = [entry for entry in events(out) if entry["cat"] == "kernel"]
+    done = traced("""
+import dpctl, dpnp
+q = dpctl.SyclQueue(property="enable_profiling")
+x = dpnp.ones(100_000, dtype="i4", sycl_queue=q)
+print(int((x + x).asnumpy().sum()))
+""")
+    assert done.stdout == "200000\n"
+    kernels = of_kind(done, "kernel")
     assert {entry["args"]["clock"] for entry in kernels} == {"device"}
     assert all(entry["ts"] >= entry["args"]["submitted"] for entry in kernels)
 
 
-def test_a_device_that_both_libraries_use_is_one_device(
-    run_python: Run, script: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_device_that_both_libraries_use_is_one_device(traced):
     pytest.importorskip("dpnp")
-    path = script(
-        "import dpctl, dpnp, usmq\n"
-        "x = usmq.full(1000, 2, 'i4', queue=usmq.Queue(dpctl.SyclQueue()))\n"
-        "y = dpnp.ones(1000, dtype='i4')\n"
-        "print(int(dpnp.sum(y)), x[0])\n"
-    )
-    done = trace(run_python, "-o", tmp_path / "run.json", path)
+    done = traced("""
+import dpctl, dpnp, usmq
+x = usmq.full(1000, 2, "i4", queue=usmq.Queue(dpctl.SyclQueue()))
+y = dpnp.ones(1000, dtype="i4")
+print(int(dpnp.sum(y)), x[0])
+""")
     assert done.stdout == "1000 2\n"
     assert len(done.stderr.split("Devices\n")[1].split("\n\n")[0].splitlines()) == 2
 
 
-def test_a_child_of_a_traced_script_can_profile_and_end(
-    run_python: Run, script: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_child_of_a_traced_script_can_profile_and_end(traced):
     pytest.importorskip("dpnp")
-    path = script("""
+    code = """
 import os, sys
 import dpctl, dpnp, usmq
 q = dpctl.SyclQueue()
@@ -173,46 +150,41 @@ if child == 0:
     del q
     os._exit(len(p.events))
 print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), int(y[7]))
-""")
-    done = trace(run_python, "-o", tmp_path / "run.json", path, timeout=60)
-    assert done.stdout == "child 0 3\n"
+"""
+    assert traced(code, timeout=60).stdout == "child 0 3\n"
 
 
-def test_memory_of_dpnp_is_counted_until_it_is_freed(
-    run_python: Run, script: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_memory_of_dpnp_is_counted_until_it_is_freed(traced):
     pytest.importorskip("dpnp")
-    path = script("""
+    done = traced("""
 import dpnp
 for _ in range(4):
     x = dpnp.zeros(1 << 20, dtype="i4")
     x.sycl_queue.wait()
     del x
 """)
-    done = trace(run_python, "-o", tmp_path / "run.json", path)
     assert re.search(r"  4\.0 MiB +0 of 4  ", done.stderr), done.stderr
 
 
-def test_the_trace_shows_work_of_dpnp_beside_that_of_usmq(
-    run_python: Run, script: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_the_trace_shows_work_of_dpnp_beside_that_of_usmq(traced):
     pytest.importorskip("dpnp")
-    path = script(
-        "import usmq\nx = usmq.full(50_000, 1, 'i4')\nx.to_numpy()\n"
-        "import dpnp\ny = dpnp.asarray(x)\nprint(int(dpnp.sum(dpnp.sort(y))))\n"
-    )
-    out = tmp_path / "run.json"
-    done = trace(run_python, "-o", out, path)
+    done = traced("""import usmq
+x = usmq.full(50_000, 1, "i4")
+x.to_numpy()
+import dpnp
+y = dpnp.asarray(x)
+print(int(dpnp.sum(dpnp.sort(y))))
+""")
     assert done.stdout == "50000\n"
-    found = events(out)
-    names = [entry["name"].lower() for entry in found if entry["cat"] == "kernel"]
+    names = [entry["name"].lower() for entry in of_kind(done, "kernel")]
     assert any("sort" in name for name in names), names
     assert any("sum" in name or "reduc" in name for name in names), names
     # Commands of usmq are not reported a second time by the runtime.
-    ours = [(entry["cat"], entry["args"].get("source")) for entry in found]
-    assert ours[:3] == [("fill", f"{path}:2"), ("copy", f"{path}:3"), ("wait", f"{path}:3")]
+    ours = [(entry["cat"], entry["args"].get("source")) for entry in done.events[:3]]
+    second, third = f"{done.path}:2", f"{done.path}:3"
+    assert ours == [("fill", second), ("copy", third), ("wait", third)]
     # sum() of int32 gives int64, read by the host.
-    copies = [entry["args"] for entry in found if entry["cat"] == "copy"]
+    copies = [entry["args"] for entry in of_kind(done, "copy")]
     assert [args["reason"] for args in copies if args["bytes"] == 8] == ["host read"]
 
 
@@ -225,26 +197,17 @@ def test_the_trace_shows_work_of_dpnp_beside_that_of_usmq(
         ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
     ],
 )
-def test_the_exit_status_is_that_of_the_script(
-    run_python: Run,
-    script: Callable[[str], Path],
-    tmp_path: Path,
-    code: str,
-    status: int,
-    told: str,
-) -> None:
-    out = tmp_path / "run.json"
-    done = trace(run_python, "-o", out, script(code), check=False)
+def test_the_exit_status_is_that_of_the_script(traced, code, status, told):
+    done = traced(code, check=False)
     assert done.returncode == status
     assert told in done.stderr
-    assert out.exists()
 
 
-@pytest.mark.parametrize("end", ["sys.exit(3)", "raise SystemExit(3)", "1 / 0", "pass"])
-def test_a_forked_child_exits_with_its_own_status(
-    run_python: Run, script: Callable[[str], Path], tmp_path: Path, end: str
-) -> None:
-    path = script(f"""
+@pytest.mark.parametrize(
+    ("end", "status"), [("sys.exit(3)", 3), ("raise SystemExit(3)", 3), ("1 / 0", 1), ("pass", 0)]
+)
+def test_a_forked_child_exits_with_its_own_status(traced, end, status):
+    done = traced(f"""
 import os, sys, usmq
 usmq.zeros(3).wait()
 child = os.fork()
@@ -253,73 +216,32 @@ if child == 0:
 else:
     print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """)
-    done = trace(run_python, "-o", tmp_path / "run.json", path)
-    status = 1 if end == "1 / 0" else 0 if end == "pass" else 3
     assert done.stdout.splitlines() == [f"child {status}"]
-    assert done.stderr.count("written to") == 1
+    assert done.stderr.count("written to") == 2, "once for each file, by the parent"
     assert "ValueError" not in done.stderr
 
 
-def test_a_traceback_starts_at_the_script_and_the_profile_is_saved(
-    run_python: Run, script: Callable[[str], Path], tmp_path: Path
-) -> None:
-    path = script("import usmq\nusmq.zeros(3)\ndef fail():\n    1 / 0\nfail()\n")
-    out = tmp_path / "run.json"
-    done = trace(run_python, "-o", out, path, check=False)
+def test_a_traceback_starts_at_the_script_and_the_profile_is_saved(traced):
+    done = traced("import usmq\nusmq.zeros(3)\ndef fail():\n    1 / 0\nfail()\n", check=False)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
-    assert f'File "{path}", line 5' in done.stderr
+    assert f'File "{done.path}", line 5' in done.stderr
     assert "_trace.py" not in done.stderr
-    assert any(entry["cat"] == "fill" for entry in events(out))
+    assert of_kind(done, "fill")
 
 
-def test_modules_run_and_import_neighbouring_modules(
-    run_python: Run, script: Callable[..., Path], tmp_path: Path
-) -> None:
-    script("VALUE = 7\n", "neighbour.py")
-    script("import sys, neighbour\nprint(__name__, neighbour.VALUE, sys.argv[1:])\n", "job.py")
+def test_modules_run_and_import_neighbouring_modules(run_python, trace, tmp_path):
+    job, elsewhere = tmp_path / "job.py", tmp_path / "elsewhere"
+    job.write_text("import sys, neighbour\nprint(__name__, neighbour.VALUE, sys.argv[1:])\n")
+    (tmp_path / "neighbour.py").write_text("VALUE = 7\n")
     for arguments in (["-m", "job", "x"], ["--", "-m", "job", "x"]):
-        done = trace(run_python, "-o", "run.txt", *arguments, cwd=tmp_path)
-        assert done.stdout == "__main__ 7 ['x']\n"
-    elsewhere = tmp_path / "elsewhere"
+        assert trace("-o", "run.txt", *arguments).stdout == "__main__ 7 ['x']\n"
     elsewhere.mkdir()
-    done = trace(run_python, "-o", "run.txt", tmp_path / "job.py", cwd=elsewhere)
+    done = run_python(None, "-m", "usmq", "trace", "-o", "run.txt", str(job), cwd=elsewhere)
     assert done.stdout == "__main__ 7 []\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ([], "no script given"),
-        (["--"], "no script given"),
-        (["-o", "run.png", "x.py"], "run.png"),
-        (["--nosuch", "x.py"], "--nosuch"),
-    ],
-)
-def test_wrong_arguments_show_the_usage(
-    run_python: Run, tmp_path: Path, arguments: list[str], told: str
-) -> None:
-    done = trace(run_python, *arguments, check=False, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "usage" in done.stderr.lower()
-    assert told in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_script_is_a_one_line_error(run_python: Run, tmp_path: Path) -> None:
-    done = trace(run_python, "-o", "run.txt", "nosuch.py", check=False, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "cannot open nosuch.py" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_help_lists_the_options(run_python: Run) -> None:
-    done = trace(run_python, "--help")
-    assert "SCRIPT" in done.stdout
-    assert "trace" in run_python(None, "-m", "usmq", "--help").stdout
-
-
-def test_calls_need_the_tracing_support_of_the_runtime(run_python: Run) -> None:
+def test_calls_need_the_tracing_support_of_the_runtime(run_python):
     code = """
 import usmq._core
 try:
