@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,20 +71,18 @@ class Environment:
     wrapper: tuple[str, ...] = ()
 
     @property
-    def lib(self) -> Path:
+    def lib(self):
         return self.root / "lib"
 
     @property
-    def site(self) -> Path:
+    def site(self):
         return next((self.root / "lib").glob("python3*")) / "site-packages"
 
     @property
-    def python(self) -> Path:
+    def python(self):
         return self.root / "bin" / "python"
 
-    def shell(
-        self, script: str, variables: dict[str, str | None], timeout: float = 120
-    ) -> subprocess.CompletedProcess[str]:
+    def shell(self, script, variables, timeout=120):
         """Run a script in a new shell with only the variables that every user has."""
         path = f"{self.root / 'bin'}:{os.defpath}"
         basic = {"HOME": str(self.root), "PATH": path, "LANG": "C.UTF-8"}
@@ -94,7 +91,7 @@ class Environment:
         command = [*self.wrapper, "bash", "--norc", "-c", script]
         return subprocess.run(command, env=env, text=True, capture_output=True, timeout=timeout)
 
-    def run(self, code: str) -> str:
+    def run(self, code):
         """Run Python code, which must succeed, and return its output."""
         program = self.root / "program.py"
         program.write_text(code)
@@ -102,13 +99,13 @@ class Environment:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def command(self, name: str, script: str) -> None:
+    def command(self, name, script):
         """Put a command on the search path of its shells."""
         path = self.root / "bin" / name
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
-    def without(self, *names: str) -> None:
+    def without(self, *names):
         """Remove libraries, as a broken installation would."""
         for name in names:
             found = list(self.lib.glob(f"{name}*"))
@@ -116,11 +113,12 @@ class Environment:
             for library in found:
                 library.unlink()
 
-    def try_out(
-        self, before: str, variables: dict[str, str | None]
-    ) -> subprocess.CompletedProcess[str]:
+    def try_out(self, before, variables):
         """Run these lines in a new shell, and then the program that uses a device."""
         return self.shell(f"set -e\n{before}\nexec python {self.root / 'works.py'}", variables)
+
+
+ABOVE = "fix what is shown above"
 
 
 @dataclass
@@ -134,7 +132,7 @@ class Checked:
     before: str
     variables: dict[str, str | None]
 
-    def finding(self, *words: str, state: str, topic: str | None = None) -> str:
+    def finding(self, *words, state, topic=None):
         """Return the fix of the only finding that contains this text."""
         hits = [
             finding
@@ -146,18 +144,18 @@ class Checked:
         assert len(hits) == 1, f"{words}: {self.text}"
         return str(hits[0]["fix"])
 
-    def problem(self, *words: str, topic: str | None = None) -> str:
+    def problem(self, *words, topic=None):
         assert self.status == 1
         return self.finding(*words, state="problem", topic=topic)
 
-    def devices(self) -> list[str]:
+    def devices(self):
         return [
             finding["what"].split()[0]
             for finding in self.findings
             if finding["topic"] == "devices" and finding["state"] == "ok"
         ]
 
-    def applied(self, fix: str, *, broken: bool = True) -> None:
+    def applied(self, fix, *, broken=True):
         """Apply the printed fix in a new shell, and then see a device and the result of a kernel.
 
         ``broken`` says that without the fix there is none: else the fix would show nothing.
@@ -170,19 +168,59 @@ class Checked:
         assert done.returncode == 0, f"{fix}\n{done.stdout}\n{done.stderr}\n{self.text}"
         assert done.stdout.rstrip().splitlines()[-1].startswith("works on "), done.stdout
 
-    def all_applied(self) -> None:
+    def all_applied(self):
         """Apply every command that the report has for a problem, in its order."""
         fixes = [finding["fix"] for finding in self.findings if finding["state"] == "problem"]
-        commands = dict.fromkeys(fix for fix in fixes if fix != "fix what is shown above")
+        commands = dict.fromkeys(fix for fix in fixes if fix != ABOVE)
         assert commands, self.text
         self.applied("\n".join(commands))
 
 
-def version(name: str) -> str:
+@dataclass
+class Case:
+    """Something broken on purpose, and what the doctor says about it.
+
+    `{name}` stands for a path of the test, such as the CPU driver or a library that it compiles.
+    """
+
+    # "topic: words … more words" of each problem, and its fix; "fix…" is only the start of one.
+    problems: dict[str, str]
+    given: dict[str, str] = field(default_factory=dict)
+    before: str = ""  # lines of the shell
+    arguments: str = ""
+    devices: list[str] | None = None
+    says: str = ""  # elsewhere in the report
+    not_said: str = "\0"
+    broken: bool = True  # whether nothing works without the fix
+
+    def check(self, doctor, paths):
+        """Find these problems with their fixes, and apply the fixes in a new shell."""
+        given = {name: value.format_map(paths) for name, value in self.given.items()}
+        found = doctor(*self.arguments.split(), before=self.before, **given)
+        fixes = []
+        for told, expected in self.problems.items():
+            topic, _, words = told.format_map(paths).partition(": ")
+            fixes.append(found.problem(*words.split(" … "), topic=topic))
+            start = expected.format_map(paths).removesuffix("…")
+            assert fixes[-1] == start or (expected.endswith("…") and fixes[-1].startswith(start))
+        assert self.says.format_map(paths) in found.text
+        assert self.not_said not in found.text
+        if self.devices is not None:
+            assert found.devices() == self.devices
+        commands = dict.fromkeys(fix for fix in fixes if fix != ABOVE)
+        found.applied("\n".join(commands), broken=self.broken)
+        return found
+
+
+def reinstalls(package):
+    return f"pip install --force-reinstall '{package}=={version(package)}'"
+
+
+def version(name):
     return importlib.metadata.version(name)
 
 
-def second_name(source: str | Path, target: str | Path) -> None:
+def second_name(source, target):
     """Hard-link or copy: a symbolic link would be resolved to the original folder."""
     try:
         os.link(source, target)
@@ -190,7 +228,7 @@ def second_name(source: str | Path, target: str | Path) -> None:
         shutil.copy(source, target)
 
 
-def make_environment(root: Path, variables: dict[str, str] | None = None) -> Environment:
+def make_environment(root, variables=None):
     """Make a virtual environment from the one that runs the tests, file by file."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(root)], check=True)
     new = Environment(root, variables or {})
@@ -205,7 +243,7 @@ def make_environment(root: Path, variables: dict[str, str] | None = None) -> Env
     return new
 
 
-def infos(name: str) -> list[Path]:
+def infos(name):
     """Return the dist-info folder of an installed wheel; none if it is not installed."""
     try:
         files = importlib.metadata.files(name) or []
@@ -214,7 +252,7 @@ def infos(name: str) -> list[Path]:
     return [Path(str(file.locate())).parent for file in files if file.name == "METADATA"]
 
 
-def rebuilt_wheel(name: str, into: Path) -> None:
+def rebuilt_wheel(name, into):
     """Rebuild the wheel of an installed package, without the parts not needed here."""
     (info,) = infos(name)
     tags = re.findall(r"^Tag: (\S+)", (info / "WHEEL").read_text(), re.MULTILINE)
@@ -240,11 +278,11 @@ def rebuilt_wheel(name: str, into: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def index(tmp_path_factory):
     """Return a function that creates a folder with some wheels of the runtime, for pip."""
     folder = tmp_path_factory.mktemp("index")
 
-    def index(*names: str) -> Path:
+    def index(*names):
         for name in names:
             if not infos(name):
                 pytest.skip(f"the runtime does not come from wheels: {name} is not installed")
@@ -257,7 +295,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def pristine(tmp_path_factory):
     """Return the environment of the tests that change variables only."""
     root = tmp_path_factory.mktemp("environment")
     yield make_environment(root)
@@ -265,11 +303,11 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path, index: Callable[..., Path]) -> Callable[..., Environment]:
+def fresh(tmp_path, index):
     """Return a function that creates an environment to break, with these wheels for pip."""
     root = tmp_path / "environment"
 
-    def fresh(*wheels: str) -> Environment:
+    def fresh(*wheels):
         pip = {
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(index(*wheels)),
@@ -286,15 +324,10 @@ def fresh(tmp_path: Path, index: Callable[..., Path]) -> Callable[..., Environme
 
 
 @pytest.fixture(scope="session")
-def doctor(pristine: Environment) -> Callable[..., Checked]:
+def doctor(pristine):
     """Return a function that runs ``python -m usmq doctor`` with only the given variables."""
 
-    def doctor(
-        *arguments: str,
-        environment: Environment = pristine,
-        before: str = "",
-        **variables: str | None,
-    ) -> Checked:
+    def doctor(*arguments, environment=pristine, before="", **variables):
         words = " ".join(arguments)
         script = f"{before}\nexec python -m usmq doctor --json {words}"
         done = environment.shell(script, variables)
@@ -313,7 +346,7 @@ def doctor(pristine: Environment) -> Callable[..., Checked]:
 
 
 @pytest.fixture(scope="session")
-def cpu_driver(pristine: Environment) -> str:
+def cpu_driver(pristine):
     path = pristine.lib / "libintelocl.so"
     if not path.exists():
         pytest.skip(f"no OpenCL driver for CPUs beside libsycl in {FOLDER}")
@@ -321,10 +354,10 @@ def cpu_driver(pristine: Environment) -> str:
 
 
 @pytest.fixture
-def runtime_copy(tmp_path: Path) -> Callable[..., Path]:
+def runtime_copy(tmp_path):
     """Return a function that copies the runtime's folder without some of its libraries."""
 
-    def runtime_copy(*without: str) -> Path:
+    def runtime_copy(*without):
         folder = tmp_path / "farm" / "lib"
         if folder.exists():
             return folder
@@ -338,13 +371,13 @@ def runtime_copy(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def compiled(tmp_path: Path) -> Callable[..., str]:
+def compiled(tmp_path):
     """Return a function that compiles a library from C."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")
 
-    def compiled(name: str, source: str, *options: str) -> str:
+    def compiled(name, source, *options):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         headers = f"-I{FOLDER.parent / 'include'}"

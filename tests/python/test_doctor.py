@@ -1,26 +1,18 @@
 """The doctor on devices: broken drivers, variables and settings; line, status, applied fix."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import usmq
-from doctor_environment import CLEAN, Checked, Environment
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from doctor_environment import ABOVE, CLEAN, Case
 
 # --- a healthy environment
 
 
-def test_a_healthy_environment_has_no_problem(
-    doctor: Callable[..., Checked], cpu_driver: str
-) -> None:
+@pytest.mark.usefixtures("cpu_driver")
+def test_a_healthy_environment_has_no_problem(doctor):
     found = doctor()
     assert found.status == 0, found.text
     assert found.devices() == ["opencl:cpu:0"]
@@ -30,9 +22,8 @@ def test_a_healthy_environment_has_no_problem(
     assert str(found.environment.lib) in found.text
 
 
-def test_the_text_is_grouped_and_ends_with_a_verdict(
-    pristine: Environment, cpu_driver: str
-) -> None:
+@pytest.mark.usefixtures("cpu_driver")
+def test_the_text_is_grouped_and_ends_with_a_verdict(pristine):
     done = pristine.shell("python -m usmq doctor", {})
     lines = done.stdout.rstrip("\n").splitlines()
     assert re.fullmatch(r"No problem found: 1 device is visible(, \d+ notes?)?\.", lines[-1])
@@ -42,9 +33,8 @@ def test_the_text_is_grouped_and_ends_with_a_verdict(
     assert done.stderr == ""
 
 
-def test_two_drivers_are_two_devices_without_a_problem(
-    doctor: Callable[..., Checked], two_devices: tuple[usmq.Device, usmq.Device]
-) -> None:
+@pytest.mark.usefixtures("two_devices")
+def test_two_drivers_are_two_devices_without_a_problem(doctor):
     found = doctor(OCL_ICD_FILENAMES=os.environ["OCL_ICD_FILENAMES"])
     if ":" not in os.environ["OCL_ICD_FILENAMES"]:
         pytest.skip("the loader truncated OCL_ICD_FILENAMES of this process")
@@ -52,122 +42,7 @@ def test_two_drivers_are_two_devices_without_a_problem(
     assert found.devices() == ["opencl:cpu:0", "opencl:cpu:1"]
 
 
-# --- drivers
-
-
-@pytest.mark.parametrize("beside", [False, True])
-def test_a_driver_that_does_not_exist(
-    doctor: Callable[..., Checked], cpu_driver: str, beside: bool
-) -> None:
-    named = f"/nonexistent/libnone.so:{cpu_driver}" if beside else "/nonexistent/libnone.so"
-    found = doctor(OCL_ICD_FILENAMES=named)
-    fix = found.problem("/nonexistent/libnone.so does not exist", topic="opencl")
-    if beside:
-        assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-        assert found.devices() == ["opencl:cpu:0"]
-    else:
-        assert fix == "unset OCL_ICD_FILENAMES"
-        assert found.devices() == []
-    found.applied(fix, broken=not beside)
-
-
-def test_a_driver_that_is_not_a_library(doctor: Callable[..., Checked], tmp_path: Path) -> None:
-    text = tmp_path / "libtext.so"
-    text.write_text("no library at all\n")
-    found = doctor(OCL_ICD_FILENAMES=str(text))
-    fix = found.problem(f"{text} is not a library")
-    assert fix == "unset OCL_ICD_FILENAMES"
-    found.applied(fix)
-
-
-def test_a_library_that_is_not_a_driver(
-    doctor: Callable[..., Checked], pristine: Environment, cpu_driver: str
-) -> None:
-    library = str(pristine.lib / "libur_loader.so.0")
-    found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{library}")
-    fix = found.problem(f"{library} is a library, but not an OpenCL driver")
-    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-    found.applied(fix, broken=False)
-
-
-def test_a_driver_whose_own_libraries_are_missing(
-    doctor: Callable[..., Checked], compiled: Callable[..., str], tmp_path: Path
-) -> None:
-    base = compiled("libbase.so", "int base(void) { return 1; }")
-    source = "int base(void); int uses(void) { return base(); }"
-    broken = compiled("libbroken.so", source, "-Wl,--no-as-needed", f"-L{tmp_path}", "-lbase")
-    Path(base).unlink()
-    found = doctor(OCL_ICD_FILENAMES=broken)
-    fix = found.problem(broken, "cannot be loaded", "libbase.so: cannot open shared object file")
-    assert fix == "unset OCL_ICD_FILENAMES"
-    found.applied(fix)
-
-
-def test_two_copies_of_one_driver(
-    doctor: Callable[..., Checked], cpu_driver: str, compiled: Callable[..., str], tmp_path: Path
-) -> None:
-    second = tmp_path / "libcopy.so"
-    shutil.copy(cpu_driver, second)
-    found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{second}")
-    fix = found.problem(str(second), f"is a copy of {cpu_driver}")
-    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-    found.applied(fix, broken=False)
-    # With a second fault each fix removes both drivers: no fix restores a removed driver.
-    broken = compiled("libfails.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=1")
-    found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{second}:{broken}")
-    assert found.problem(str(second), "is a copy") == fix
-    assert found.problem(broken, "refuses to start") == fix
-    found.applied(fix, broken=False)
-
-
-def test_a_link_to_a_driver_is_not_a_problem(
-    doctor: Callable[..., Checked], cpu_driver: str, tmp_path: Path
-) -> None:
-    link = tmp_path / "liblink.so"
-    link.symlink_to(cpu_driver)
-    found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{link}")
-    assert found.status == 0, found.text
-    assert found.devices() == ["opencl:cpu:0"]
-    assert "loaded once" in found.text
-
-
-def test_a_bare_name_that_the_loader_does_not_find(
-    doctor: Callable[..., Checked], cpu_driver: str
-) -> None:
-    found = doctor(OCL_ICD_FILENAMES="libintelocl.so")
-    fix = found.problem("libintelocl.so", "does not search", topic="opencl")
-    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-    found.applied(fix)
-
-
-@pytest.mark.parametrize(
-    ("call", "signal"),
-    [("abort()", "SIGABRT"), ("*(volatile int *)8 = 1", "SIGSEGV")],
-    ids=["abort", "segfault"],
-)
-def test_a_driver_that_crashes_when_it_is_loaded(
-    doctor: Callable[..., Checked],
-    compiled: Callable[..., str],
-    cpu_driver: str,
-    call: str,
-    signal: str,
-) -> None:
-    source = f"""
-#include <stdio.h>
-#include <stdlib.h>
-__attribute__((constructor)) static void start(void) {{
-  fputs("the last words\\n", stderr);
-  {call};
-}}"""
-    broken = compiled("libcrash.so", source)
-    found = doctor(OCL_ICD_FILENAMES=f"{cpu_driver}:{broken}")
-    fix = found.problem(broken, f"signal {signal}", "the last words", topic="opencl")
-    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-    found.all_applied()
-    found.problem("asking for the devices", f"signal {signal}", topic="devices")
-    assert "with only the other drivers: opencl:cpu:0" in found.text
-    assert found.devices() == []
-
+# --- problems and their fixes
 
 # A driver that starts, and performs its compiled-in fault when its devices are listed.
 ICD = """
@@ -203,65 +78,365 @@ void *clGetExtensionFunctionAddress(const char *name) {
   return strcmp(name, "clIcdGetPlatformIDsKHR") ? NULL : (void *)get_platform_ids;
 }
 """
-
-
-def test_a_driver_that_crashes_when_its_devices_are_listed(
-    doctor: Callable[..., Checked], compiled: Callable[..., str], cpu_driver: str
-) -> None:
-    broken = compiled("libcrash.so", ICD, "-DWHEN_LISTED=abort()", "-DREFUSES=0")
-    found = doctor(OCL_ICD_FILENAMES=f"{broken}:{cpu_driver}")
-    fix = found.problem(broken, "signal SIGABRT", "when its devices are listed")
-    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-    found.all_applied()
-    found.problem("asking for the devices", "signal SIGABRT", topic="devices")
-    assert "with only the other drivers: opencl:cpu:0" in found.text
-
-
-def test_a_driver_that_makes_the_runtime_fail(
-    doctor: Callable[..., Checked], compiled: Callable[..., str], cpu_driver: str
-) -> None:
-    broken = compiled("libfails.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=0")
-    found = doctor(OCL_ICD_FILENAMES=f"{broken}:{cpu_driver}")
-    fix = found.problem(broken, "OUT_OF_HOST_MEMORY", "when its devices are listed", topic="opencl")
-    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-    assert found.problem("no platform can be listed", topic="devices") == "fix what is shown above"
-    found.all_applied()
-    assert "with only the other drivers: opencl:cpu:0" in found.text
-
-
-def test_a_driver_that_refuses_to_start(
-    doctor: Callable[..., Checked], compiled: Callable[..., str]
-) -> None:
-    broken = compiled("librefuses.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=1")
-    found = doctor(OCL_ICD_FILENAMES=broken)
-    fix = found.problem(broken, "refuses to start: OpenCL error -5")
-    assert fix == "unset OCL_ICD_FILENAMES"
-    found.applied(fix)
-
-
-def test_a_driver_without_a_device(
-    doctor: Callable[..., Checked], compiled: Callable[..., str]
-) -> None:
-    idle = compiled("libidle.so", ICD, "-DWHEN_LISTED=(void)0", "-DREFUSES=2")
-    found = doctor(OCL_ICD_FILENAMES=idle)
-    fix = found.problem(f"OCL_ICD_FILENAMES={idle} names no driver that has a device for arrays")
-    assert fix == "unset OCL_ICD_FILENAMES"
-    assert f"{idle}, named by OCL_ICD_FILENAMES: a driver, but it finds no device" in found.text
-    found.applied(fix)
-
-
-def test_a_driver_that_hangs_when_it_is_loaded(
-    doctor: Callable[..., Checked], compiled: Callable[..., str], cpu_driver: str
-) -> None:
-    source = """
+STARTS = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
-__attribute__((constructor)) static void start(void) { for (;;) sleep(100); }"""
-    broken = compiled("libhang.so", source)
-    found = doctor("--timeout", "5", OCL_ICD_FILENAMES=f"{cpu_driver}:{broken}")
-    fix = found.problem(broken, "does not answer within 5 s")
-    assert fix == f"export OCL_ICD_FILENAMES='{cpu_driver}'"
-    found.problem("does not list its devices within 5 s", topic="devices")
-    found.applied(fix, broken=False)  # Without it the program would hang.
+__attribute__((constructor)) static void start(void) {{
+  fputs("the last words\\n", stderr);
+  {};
+}}"""
+NOTHING = "-DWHEN_LISTED=(void)0"
+LIBRARIES = {
+    "aborts": [STARTS.format("abort()")],
+    "segfaults": [STARTS.format("*(volatile int *)8 = 1")],
+    "hangs": [STARTS.format("for (;;) sleep(100)")],
+    "crashes_later": [ICD, "-DWHEN_LISTED=abort()", "-DREFUSES=0"],
+    "fails": [ICD, NOTHING, "-DREFUSES=0"],
+    "refuses": [ICD, NOTHING, "-DREFUSES=1"],
+    "idle": [ICD, NOTHING, "-DREFUSES=2"],
+    "base": ["int base(void) { return 1; }"],
+}
+
+
+class Paths(dict):
+    """Paths of drivers and folders; a library is compiled when its name is used."""
+
+    def __init__(self, fixture, folder):
+        super().__init__(folder=folder)
+        self.fixture, self.folder = fixture, folder
+
+    def __missing__(self, name):
+        path = self[name] = str(self.made(name))
+        return path
+
+    def made(self, name):
+        if name == "driver":
+            return self.fixture("cpu_driver")
+        if name == "loader":
+            return self.fixture("pristine").lib / "libur_loader.so.0"
+        if name == "copy":
+            return shutil.copy(self["driver"], self.folder / "libcopy.so")
+        if name == "text":
+            (self.folder / "libtext.so").write_text("no library at all\n")
+            return self.folder / "libtext.so"
+        compiled = self.fixture("compiled")
+        if name != "incomplete":
+            return compiled(f"lib{name}.so", *LIBRARIES[name])
+        base, source = self["base"], "int base(void); int uses(void) { return base(); }"
+        options = "-Wl,--no-as-needed", f"-L{self.folder}", "-lbase"
+        path = compiled("libincomplete.so", source, *options)
+        Path(base).unlink()
+        return path
+
+
+@pytest.fixture
+def paths(request, tmp_path):
+    return Paths(request.getfixturevalue, tmp_path)
+
+
+FILES, SELECTOR = "OCL_ICD_FILENAMES", "ONEAPI_DEVICE_SELECTOR"
+NONE = "/nonexistent/libnone.so"
+NO_FILE, COMPILE = "kernels: no temporary file can be made", "SYCL_PROGRAM_COMPILE_OPTIONS"
+ONLY_DRIVER = "export OCL_ICD_FILENAMES='{driver}'"
+UNSET = "unset OCL_ICD_FILENAMES"
+
+
+def crashes(name, files, how, words):
+    """Return the case of a driver that ends the process that asks it."""
+    told = {f"opencl: {name} … {how} … {words}": ONLY_DRIVER}
+    told[f"devices: asking for the devices … {how}"] = ABOVE
+    return Case(told, {FILES: files}, says="with only the other drivers: opencl:cpu:0", devices=[])
+
+
+def selects(selector, words, **options):
+    told = f'variables: ONEAPI_DEVICE_SELECTOR="{selector}" {words} … without it: opencl:cpu:0'
+    return Case({told: "unset ONEAPI_DEVICE_SELECTOR"}, {SELECTOR: selector}, **options)
+
+
+CASES = {
+    "a driver that does not exist": Case(
+        {f"opencl: {NONE} does not exist": UNSET}, {FILES: NONE}, devices=[]
+    ),
+    "a driver that does not exist beside another": Case(
+        {f"opencl: {NONE} does not exist": ONLY_DRIVER},
+        {FILES: f"{NONE}:{{driver}}"},
+        devices=["opencl:cpu:0"],
+        broken=False,
+    ),
+    "a driver that is not a library": Case(
+        {"opencl: {text} is not a library": UNSET}, {FILES: "{text}"}
+    ),
+    "a library that is not a driver": Case(
+        {"opencl: {loader} is a library, but not an OpenCL driver": ONLY_DRIVER},
+        {FILES: "{driver}:{loader}"},
+        broken=False,
+    ),
+    "a driver whose own libraries are missing": Case(
+        {
+            "opencl: {incomplete} … cannot be loaded … "
+            "libbase.so: cannot open shared object file": UNSET
+        },
+        {FILES: "{incomplete}"},
+    ),
+    "two copies of one driver": Case(
+        {"opencl: {copy} … is a copy of {driver}": ONLY_DRIVER},
+        {FILES: "{driver}:{copy}"},
+        broken=False,
+    ),
+    # Each fix removes both drivers: no fix restores a removed driver.
+    "two copies of one driver beside a third": Case(
+        {
+            "opencl: {copy} … is a copy": ONLY_DRIVER,
+            "opencl: {refuses} … refuses to start": ONLY_DRIVER,
+        },
+        {FILES: "{driver}:{copy}:{refuses}"},
+        broken=False,
+    ),
+    "a bare name that the loader does not find": Case(
+        {"opencl: libintelocl.so … does not search": ONLY_DRIVER}, {FILES: "libintelocl.so"}
+    ),
+    "a driver that aborts when it is loaded": crashes(
+        "{aborts}", "{driver}:{aborts}", "signal SIGABRT", "the last words"
+    ),
+    "a driver that crashes when it is loaded": crashes(
+        "{segfaults}", "{driver}:{segfaults}", "signal SIGSEGV", "the last words"
+    ),
+    "a driver that crashes when its devices are listed": crashes(
+        "{crashes_later}",
+        "{crashes_later}:{driver}",
+        "signal SIGABRT",
+        "when its devices are listed",
+    ),
+    "a driver that makes the runtime fail": Case(
+        {
+            "opencl: {fails} … OUT_OF_HOST_MEMORY … when its devices are listed": ONLY_DRIVER,
+            "devices: no platform can be listed": ABOVE,
+        },
+        {FILES: "{fails}:{driver}"},
+        says="with only the other drivers: opencl:cpu:0",
+    ),
+    "a driver that refuses to start": Case(
+        {"opencl: {refuses} … refuses to start: OpenCL error -5": UNSET}, {FILES: "{refuses}"}
+    ),
+    "a driver without a device": Case(
+        {f"opencl: {FILES}={{idle}} names no driver that has a device for arrays": UNSET},
+        {FILES: "{idle}"},
+        says="{idle}, named by OCL_ICD_FILENAMES: a driver, but it finds no device",
+    ),
+    "a driver that hangs when it is loaded": Case(
+        {
+            "opencl: {hangs} … does not answer within 5 s": ONLY_DRIVER,
+            "devices: does not list its devices within 5 s": ABOVE,
+        },
+        {FILES: "{driver}:{hangs}"},
+        arguments="--timeout 5",
+        broken=False,  # Without the fix the program would hang.
+    ),
+    "an empty variable": Case(
+        {"opencl: OCL_ICD_FILENAMES is set but empty": UNSET},
+        {FILES: ""},
+        not_said="pip install",  # The driver is installed.
+    ),
+    "a vendor folder without a driver": Case(
+        {"opencl: OCL_ICD_VENDORS={folder} holds no .icd file": "unset OCL_ICD_VENDORS"},
+        {"OCL_ICD_VENDORS": "{folder}"},
+        broken=False,
+    ),
+    "a vendor folder that does not exist": Case(
+        {"opencl: OCL_ICD_VENDORS={folder}/gone does not exist": "unset OCL_ICD_VENDORS"},
+        {"OCL_ICD_VENDORS": "{folder}/gone"},
+        broken=False,
+    ),
+    **{
+        f"a selector that hides everything: {selector}": selects(selector, "hides every device")
+        for selector in ("level_zero:gpu", "!opencl:*", "opencl:7", ";")
+    },
+    **{
+        f"an invalid selector: {selector}": selects(selector, "is not understood: ")
+        for selector in ("foo", "opencl:fpga", "opencl:cpu:0", "", "cpu")
+    },
+    "a selector beside a driver that does not exist": Case(
+        {
+            "opencl: libnone.so does not exist": UNSET,
+            'variables: "foo" is not understood': "unset ONEAPI_DEVICE_SELECTOR",
+        },
+        {SELECTOR: "foo", FILES: NONE},
+    ),
+    "two selectors together": Case(
+        {"variables: ONEAPI_DEVICE_SELECTOR … are both set": "unset ZE_AFFINITY_MASK"},
+        {SELECTOR: "*:*", "ZE_AFFINITY_MASK": "0"},
+        broken=False,
+    ),
+    "two variables that each hide everything": Case(
+        {
+            f"variables: {name}= … hides every device": f"unset {name}"
+            for name in (SELECTOR, "SYCL_DEVICE_ALLOWLIST")
+        },
+        {SELECTOR: "level_zero:*", "SYCL_DEVICE_ALLOWLIST": "DeviceName:{{{{nosuch}}}}"},
+    ),
+    "an unknown hierarchy": Case(
+        {"variables: FLAT, COMPOSITE and COMBINED": "unset ZE_FLAT_DEVICE_HIERARCHY"},
+        {"ZE_FLAT_DEVICE_HIERARCHY": "flat"},
+        broken=False,
+    ),
+    "an unwritable cache": Case(
+        {"settings: cannot be kept in {text}/cache … is not a folder": "unset SYCL_CACHE_DIR…"},
+        {"SYCL_CACHE_PERSISTENT": "1", "SYCL_CACHE_DIR": "{text}/cache"},
+        broken=False,
+    ),
+    # The default cache folder, in a home that is not a folder.
+    "an unwritable home": Case(
+        {"settings: cannot be kept in … is not a folder": "export SYCL_CACHE_PERSISTENT=0…"},
+        {"HOME": "{text}"},
+        broken=False,
+    ),
+    "a deleted current folder": Case(
+        {"runtime: needs the current folder of the process": "cd / …"},
+        before='folder=$(mktemp -d); cd "$folder"; rmdir "$folder"',
+    ),
+    **{
+        f"adapters named by {name}": Case(
+            {f"adapters: {name} names": f"unset {name}"},
+            {name: "/nonexistent/libur_adapter_opencl.so.0"},
+            broken=name == "UR_ADAPTERS_FORCE_LOAD",
+        )
+        for name in ("UR_ADAPTERS_FORCE_LOAD", "UR_ADAPTERS_SEARCH_PATH")
+    },
+    "a temporary folder that is gone": Case(
+        {f"{NO_FILE} … TMPDIR={{folder}}/gone: No such file … OpenCL C work": "unset TMPDIR"},
+        {"TMPDIR": "{folder}/gone"},
+        devices=["opencl:cpu:0"],
+    ),
+    "a temporary folder that is a file": Case(
+        {f"{NO_FILE} … TMPDIR={{text}}: Not a directory … OpenCL C work": "unset TMPDIR"},
+        {"TMPDIR": "{text}"},
+        devices=["opencl:cpu:0"],
+    ),
+    "other variables with a temporary folder that is gone": Case(
+        {f"{NO_FILE} … TMP={{folder}}/gone: No such … OpenCL C work": "unset TMP TEMP"},
+        {"TMP": "{folder}/gone", "TEMP": "{folder}/gone"},
+        devices=["opencl:cpu:0"],
+    ),
+    "a variable that breaks the compiler": Case(
+        {f"kernels: {COMPILE} is set, and without it they do": f"unset {COMPILE}"},
+        {COMPILE: "--nonsense"},
+    ),
+    # Too little for the runtime itself, for the drivers, and for the compiler; no package is wrong.
+    **{
+        f"a memory limit of {limit}": Case(
+            {f"{topic}: ulimit -v is … too little": "ulimit -v unlimited"},
+            before=f"ulimit -c 0; ulimit -S -v {limit}",
+            not_said="pip install",
+        )
+        for limit, topic in ((60_000, "runtime"), (300_000, "settings"), (560_000, "settings"))
+    },
+    **{
+        f"a wrong setting: {name}={value}": Case(
+            {f'settings: {name}="{value}": ': f"unset {name} …"},
+            {"USMQ_EMULATE_GPUS": "2", name: value},
+        )
+        for name, value in (
+            ("USMQ_EMULATE_GPUS", "none"),
+            ("USMQ_EMULATE_GPUS", "65"),
+            ("USMQ_EMULATE_GPU_MEMORY", "1 GiB"),
+            ("USMQ_EMULATE_SYSTEM_USM", "yes"),
+            ("USMQ_EMULATE_FAULTS", "gpu:2=lost"),
+        )
+    },
+    "a missing emulator library": Case(
+        {"settings: USMQ_LAYERS_LIBRARY names /nonexistent/lib.so": "unset USMQ_LAYERS_LIBRARY"},
+        {"USMQ_EMULATE_GPUS": "1", "USMQ_LAYERS_LIBRARY": "/nonexistent/lib.so"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_problem_has_a_fix_that_works(doctor, paths, name):
+    found = CASES[name].check(doctor, paths)
+    if name == "an empty variable":
+        assert "pip install" not in found.text, "the driver is installed"
+    if name.startswith("an invalid selector"):
+        problems = [finding for finding in found.findings if finding["state"] == "problem"]
+        assert [finding["topic"] for finding in problems] == ["variables", "devices"], found.text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("/opt/gone/libnone.so\n", "/opt/gone/libnone.so does not exist"),
+        ("{driver} \n", "one line without blanks"),
+        ("{driver}\n\n", "one line without blanks"),
+        ("", "the file is empty"),
+    ],
+    ids=["gone", "blank", "two lines", "empty"],
+)
+def test_an_invalid_vendor_file(doctor, cpu_driver, tmp_path, text, words):
+    file = tmp_path / "some.icd"
+    file.write_text(text.format(driver=cpu_driver))
+    found = doctor(OCL_ICD_VENDORS=str(tmp_path))
+    fix = found.problem(words, f"named by {file}", topic="opencl")
+    assert fix.startswith(f"rm '{file}'")
+    found.applied(fix, broken=False)
+    assert not file.exists()
+
+
+def test_a_cache_writable_by_others(doctor, tmp_path):
+    folder = tmp_path / "it's open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    found = doctor(SYCL_CACHE_PERSISTENT="1", SYCL_CACHE_DIR=str(folder))
+    found.applied(found.problem("kernels are not kept in", topic="settings"), broken=False)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_device_without_usm(doctor, cpu_driver):
+    places = [Path(place) for place in os.environ.get("LD_LIBRARY_PATH", "").split(":") if place]
+    places += [Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64")]
+    pocl = next((found for place in places for found in place.glob("libpocl.so.2*")), None)
+    if pocl is None:
+        pytest.skip("PoCL, whose device has no USM, is not installed")
+    found = doctor(OCL_ICD_FILENAMES=str(pocl))
+    found.problem("it has no USM", topic="devices")
+    found.all_applied()
+    found = doctor(OCL_ICD_FILENAMES=f"{pocl}:{cpu_driver}")
+    assert found.status == 0, found.text
+    notes = [finding for finding in found.findings if finding["state"] == "note"]
+    assert any("it has no USM" in finding["what"] for finding in notes), found.text
+
+
+# --- no problem
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        # A link to a driver.
+        ({FILES: "{driver}:{folder}/liblink.so"}, "loaded once"),
+        ({SELECTOR: "opencl:*"}, "hides nothing"),
+    ],
+)
+def test_a_harmless_variable_is_not_a_problem(doctor, paths, tmp_path, given, says):
+    (tmp_path / "liblink.so").symlink_to(paths["driver"])
+    found = doctor(**{name: value.format_map(paths) for name, value in given.items()})
+    assert found.status == 0, found.text
+    assert found.devices() == ["opencl:cpu:0"]
+    assert says in found.text
+
+
+def test_notes_are_shown_without_a_problem(doctor):
+    found = doctor(USMQ_POOL="0", USMQ_POLL="1", SYCL_DEVICE_FILTER="gpu")
+    assert found.status == 0, found.text
+    fixes = []
+    for name, words in (
+        ("USMQ_POOL", "USMQ_POOL=0"),
+        ("USMQ_POLL", "USMQ_POLL=1: usmq has no variable of this name"),
+        ("SYCL_DEVICE_FILTER", "SYCL_DEVICE_FILTER is set"),
+    ):
+        fixes.append(found.finding(words, state="note"))
+        assert fixes[-1].split()[:2] == ["unset", name]
+    found.applied("\n".join(fixes), broken=False)
 
 
 INTERRUPTED = """
@@ -285,186 +460,13 @@ except ChildProcessError:
 """
 
 
-def test_ctrl_c_ends_the_doctor_while_a_driver_hangs(
-    run_python: Run, compiled: Callable[..., str], cpu_driver: str, tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_the_doctor_while_a_driver_hangs(run_python, compiled, cpu_driver, tmp_path):
     loaded = tmp_path / "loaded"
-    source = f"""
-#include <fcntl.h>
-#include <unistd.h>
-__attribute__((constructor)) static void start(void) {{
-  open("{loaded}", O_CREAT | O_WRONLY, 0600);
-  for (;;) sleep(100);
-}}"""
-    broken = compiled("libhang.so", source)
+    hangs = f'open("{loaded}", O_CREAT | O_WRONLY, 0600); for (;;) sleep(100)'
+    broken = compiled("libhangs.so", STARTS.format(hangs))
     environment = CLEAN | {"OCL_ICD_FILENAMES": f"{cpu_driver}:{broken}"}
     done = run_python(INTERRUPTED, str(loaded), **environment)
     assert done.stdout.splitlines() == ["interrupted", "no child is left"]
-
-
-def test_an_empty_variable(doctor: Callable[..., Checked]) -> None:
-    found = doctor(OCL_ICD_FILENAMES="")
-    fix = found.problem("OCL_ICD_FILENAMES is set but empty")
-    assert fix == "unset OCL_ICD_FILENAMES"
-    assert "pip install" not in found.text, "the driver is installed"
-    found.applied(fix)
-
-
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_vendor_folder_without_a_driver(
-    doctor: Callable[..., Checked], tmp_path: Path, exists: bool
-) -> None:
-    folder = tmp_path if exists else tmp_path / "gone"
-    found = doctor(OCL_ICD_VENDORS=str(folder))
-    words = "holds no .icd file" if exists else "does not exist"
-    fix = found.problem(f"OCL_ICD_VENDORS={folder} {words}")
-    assert fix == "unset OCL_ICD_VENDORS"
-    found.applied(fix, broken=False)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("/opt/gone/libnone.so\n", "/opt/gone/libnone.so does not exist"),
-        ("{driver} \n", "one line without blanks"),
-        ("{driver}\n\n", "one line without blanks"),
-        ("", "the file is empty"),
-    ],
-    ids=["gone", "blank", "two lines", "empty"],
-)
-def test_an_invalid_vendor_file(
-    doctor: Callable[..., Checked], cpu_driver: str, tmp_path: Path, text: str, words: str
-) -> None:
-    file = tmp_path / "some.icd"
-    file.write_text(text.format(driver=cpu_driver))
-    found = doctor(OCL_ICD_VENDORS=str(tmp_path))
-    fix = found.problem(words, f"named by {file}", topic="opencl")
-    assert fix.startswith(f"rm '{file}'")
-    found.applied(fix, broken=False)
-    assert not file.exists()
-
-
-def test_a_device_without_usm(doctor: Callable[..., Checked], cpu_driver: str) -> None:
-    places = [Path(place) for place in os.environ.get("LD_LIBRARY_PATH", "").split(":") if place]
-    places += [Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64")]
-    pocl = next((found for place in places for found in place.glob("libpocl.so.2*")), None)
-    if pocl is None:
-        pytest.skip("PoCL, whose device has no USM, is not installed")
-    found = doctor(OCL_ICD_FILENAMES=str(pocl))
-    found.problem("it has no USM", topic="devices")
-    found.all_applied()
-    found = doctor(OCL_ICD_FILENAMES=f"{pocl}:{cpu_driver}")
-    assert found.status == 0, found.text
-    notes = [finding for finding in found.findings if finding["state"] == "note"]
-    assert any("it has no USM" in finding["what"] for finding in notes), found.text
-
-
-# --- variables
-
-
-@pytest.mark.parametrize("selector", ["level_zero:gpu", "!opencl:*", "opencl:7", ";"])
-def test_a_selector_that_hides_everything(
-    doctor: Callable[..., Checked], cpu_driver: str, selector: str
-) -> None:
-    found = doctor(ONEAPI_DEVICE_SELECTOR=selector)
-    words = (f'ONEAPI_DEVICE_SELECTOR="{selector}" hides every device', "without it: opencl:cpu:0")
-    fix = found.problem(*words)
-    assert fix == "unset ONEAPI_DEVICE_SELECTOR"
-    found.problem("no device is visible", topic="devices")
-    found.applied(fix)
-
-
-@pytest.mark.parametrize("selector", ["foo", "opencl:fpga", "opencl:cpu:0", "", "cpu"])
-def test_an_invalid_selector(
-    doctor: Callable[..., Checked], cpu_driver: str, selector: str
-) -> None:
-    found = doctor(ONEAPI_DEVICE_SELECTOR=selector)
-    words = f'ONEAPI_DEVICE_SELECTOR="{selector}" is not understood: '
-    fix = found.problem(words, "without it: opencl:cpu:0")
-    assert fix == "unset ONEAPI_DEVICE_SELECTOR"
-    problems = [finding for finding in found.findings if finding["state"] == "problem"]
-    assert [finding["topic"] for finding in problems] == ["variables", "devices"], found.text
-    found.applied(fix)
-
-
-def test_a_selector_beside_a_driver_that_does_not_exist(doctor: Callable[..., Checked]) -> None:
-    found = doctor(ONEAPI_DEVICE_SELECTOR="foo", OCL_ICD_FILENAMES="/nonexistent/libnone.so")
-    assert found.problem("libnone.so does not exist") == "unset OCL_ICD_FILENAMES"
-    assert found.problem('"foo" is not understood') == "unset ONEAPI_DEVICE_SELECTOR"
-    found.all_applied()
-
-
-def test_a_selector_that_shows_all_is_not_a_problem(
-    doctor: Callable[..., Checked], cpu_driver: str
-) -> None:
-    found = doctor(ONEAPI_DEVICE_SELECTOR="opencl:*")
-    assert found.status == 0, found.text
-    assert "hides nothing" in found.text
-
-
-def test_two_selectors_together(doctor: Callable[..., Checked]) -> None:
-    found = doctor(ONEAPI_DEVICE_SELECTOR="*:*", ZE_AFFINITY_MASK="0")
-    fix = found.problem("ONEAPI_DEVICE_SELECTOR", "are both set")
-    assert fix == "unset ZE_AFFINITY_MASK"
-    found.applied(fix, broken=False)
-
-
-def test_two_variables_that_each_hide_everything(doctor: Callable[..., Checked]) -> None:
-    nothing = "DeviceName:{{nosuch}}"
-    found = doctor(ONEAPI_DEVICE_SELECTOR="level_zero:*", SYCL_DEVICE_ALLOWLIST=nothing)
-    for name in ("ONEAPI_DEVICE_SELECTOR", "SYCL_DEVICE_ALLOWLIST"):
-        assert found.problem(f"{name}=", "hides every device") == f"unset {name}"
-    found.all_applied()
-
-
-def test_an_unknown_hierarchy(doctor: Callable[..., Checked]) -> None:
-    found = doctor(ZE_FLAT_DEVICE_HIERARCHY="flat")
-    fix = found.problem("FLAT, COMPOSITE and COMBINED")
-    assert fix == "unset ZE_FLAT_DEVICE_HIERARCHY"
-    found.applied(fix, broken=False)
-
-
-# --- settings
-
-
-def test_an_unwritable_cache(doctor: Callable[..., Checked], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    folder = tmp_path / "file" / "cache"
-    found = doctor(SYCL_CACHE_PERSISTENT="1", SYCL_CACHE_DIR=str(folder))
-    fix = found.problem(f"cannot be kept in {folder}", "is not a folder")
-    assert fix.startswith("unset SYCL_CACHE_DIR")
-    found.applied(fix, broken=False)
-    # The default cache folder, in a home that is not a folder.
-    found = doctor(HOME=str(tmp_path / "file"))
-    fix = found.problem("cannot be kept in", "is not a folder")
-    assert fix.startswith("export SYCL_CACHE_PERSISTENT=0")
-    found.applied(fix, broken=False)
-
-
-def test_a_cache_writable_by_others(doctor: Callable[..., Checked], tmp_path: Path) -> None:
-    folder = tmp_path / "it's open"
-    folder.mkdir()
-    folder.chmod(0o777)
-    found = doctor(SYCL_CACHE_PERSISTENT="1", SYCL_CACHE_DIR=str(folder))
-    fix = found.problem("kernels are not kept in", topic="settings")
-    found.applied(fix, broken=False)
-    assert folder.stat().st_mode & 0o777 == 0o700
-
-
-def test_notes_are_shown_without_a_problem(doctor: Callable[..., Checked]) -> None:
-    found = doctor(USMQ_POOL="0", USMQ_POLL="1", SYCL_DEVICE_FILTER="gpu")
-    assert found.status == 0, found.text
-    fixes = [
-        found.finding("USMQ_POOL=0", state="note"),
-        found.finding("USMQ_POLL=1: usmq has no variable of this name", state="note"),
-        found.finding("SYCL_DEVICE_FILTER is set", state="note"),
-    ]
-    assert [fix.split()[:2] for fix in fixes] == [
-        ["unset", "USMQ_POOL"],
-        ["unset", "USMQ_POLL"],
-        ["unset", "SYCL_DEVICE_FILTER"],
-    ]
-    found.applied("\n".join(fixes), broken=False)
 
 
 # --- the page about it
@@ -474,12 +476,9 @@ PAGE = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
 SAID = re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE)
 
 
-def test_the_page_has_its_table() -> None:
-    assert len(SAID) > 20
-
-
 @pytest.mark.parametrize("words", SAID)
-def test_the_page_explains_the_messages_of_the_doctor(words: str) -> None:
+def test_the_page_explains_the_messages_of_the_doctor(words):
+    assert len(SAID) > 20
     sources = [*(ROOT / "src" / "doctor").glob("*.rs"), *(ROOT / "python" / "usmq").glob("_*.py")]
     runtime = ROOT / "src" / "runtime"
     sources += [runtime / "environment.rs", runtime / "emulator.rs"]
@@ -491,6 +490,6 @@ def test_the_page_explains_the_messages_of_the_doctor(words: str) -> None:
         assert part in text, f"no message contains {part!r}"
 
 
-def test_the_example_of_the_page_runs(run_python: Run) -> None:
+def test_the_example_of_the_page_runs(run_python):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert run_python(code, **CLEAN).stdout == ""

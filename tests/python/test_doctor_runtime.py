@@ -1,20 +1,14 @@
 """The doctor on the runtime: missing or mixed parts, other packages, processes that use it."""
 
-from __future__ import annotations
-
 import ast
 import re
-import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import usmq
-from doctor_environment import CLEAN, FOLDER, Checked, Environment, second_name, version
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from doctor_environment import CLEAN, FOLDER, reinstalls, second_name, version
 
 # The library folders of the system.
 USUAL = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
@@ -26,13 +20,7 @@ SYCL = ("intel-sycl-rt", "intel-cmplr-lib-rt", "intel-cmplr-lic-rt", *UR)
 OPENCL = ("intel-opencl-rt", "intel-cmplr-lic-rt", "tbb", "tcmlib")
 
 
-def reinstalls(package: str) -> str:
-    return f"pip install --force-reinstall '{package}=={version(package)}'"
-
-
-def test_a_runtime_without_adapters(
-    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
-) -> None:
+def test_a_runtime_without_adapters(doctor, fresh):
     if not list(FOLDER.glob("libur_adapter_opencl.so*")):
         pytest.skip("this runtime has its OpenCL adapter inside the loader")
     environment = fresh(*UR)
@@ -47,9 +35,7 @@ def test_a_runtime_without_adapters(
     found.applied(fix)
 
 
-def test_a_runtime_without_its_opencl_driver(
-    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
-) -> None:
+def test_a_runtime_without_its_opencl_driver(doctor, fresh):
     environment = fresh(*OPENCL)
     environment.without("libintelocl")
     found = doctor(environment=environment)
@@ -68,34 +54,25 @@ def test_a_runtime_without_its_opencl_driver(
     found.applied(fix)
 
 
-def test_a_runtime_whose_opencl_driver_is_damaged(
-    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
-) -> None:
+@pytest.mark.parametrize(
+    ("gone", "words", "topic", "devices"),
+    [
+        ("libtbb", ("libintelocl.so cannot be loaded, added by usmq", "libtbb"), "opencl", []),
+        # The builtin functions of the driver.
+        ("clbltfn", ("no kernel runs on the default device",), "kernels", ["opencl:cpu:0"]),
+    ],
+)
+def test_an_opencl_driver_without_a_library(doctor, fresh, gone, words, topic, devices):
     environment = fresh(*OPENCL)
-    environment.without("libtbb")
+    environment.without(gone)
     found = doctor(environment=environment)
-    fix = found.problem("libintelocl.so cannot be loaded, added by usmq", "libtbb")
+    assert found.devices() == devices
+    fix = found.problem(*words, topic=topic)
     assert fix == reinstalls("intel-opencl-rt")
     found.applied(fix)
 
 
-def test_an_opencl_driver_without_its_builtin_functions(
-    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
-) -> None:
-    environment = fresh(*OPENCL)
-    environment.without("clbltfn")
-    found = doctor(environment=environment)
-    assert found.devices() == ["opencl:cpu:0"]
-    fix = found.problem("no kernel runs on the default device", topic="kernels")
-    assert fix == reinstalls("intel-opencl-rt")
-    found.applied(fix)
-
-
-def test_an_adapter_that_crashes(
-    doctor: Callable[..., Checked],
-    fresh: Callable[..., Environment],
-    compiled: Callable[..., str],
-) -> None:
+def test_an_adapter_that_crashes(doctor, fresh, compiled):
     if not list(FOLDER.glob("libur_adapter_opencl.so*")):
         pytest.skip("this runtime has its OpenCL adapter inside the loader")
     environment = fresh(*UR)
@@ -111,9 +88,7 @@ __attribute__((constructor)) static void start(void) { abort(); }"""
     found.applied(fix)
 
 
-def test_an_adapter_loader_from_another_folder(
-    doctor: Callable[..., Checked], pristine: Environment, tmp_path: Path
-) -> None:
+def test_an_adapter_loader_from_another_folder(doctor, pristine, tmp_path):
     second_name((FOLDER / "libur_loader.so.0").resolve(), tmp_path / "libur_loader.so.0")
     maps = pristine.shell("python -c 'import usmq; print(open(\"/proc/self/maps\").read())'", {})
     if "libur_loader" not in maps.stdout:
@@ -126,17 +101,7 @@ def test_an_adapter_loader_from_another_folder(
     found.applied(fix, broken=False)
 
 
-@pytest.mark.parametrize("name", ["UR_ADAPTERS_FORCE_LOAD", "UR_ADAPTERS_SEARCH_PATH"])
-def test_adapters_named_by_a_variable_that_do_not_exist(
-    doctor: Callable[..., Checked], name: str
-) -> None:
-    found = doctor(**{name: "/nonexistent/libur_adapter_opencl.so.0"})
-    fix = found.problem(f"{name} names")
-    assert fix == f"unset {name}"
-    found.applied(fix, broken=name == "UR_ADAPTERS_FORCE_LOAD")
-
-
-def answers_without_the_extension(environment: Environment, gone: str, fix: str) -> None:
+def answers_without_the_extension(environment, gone, fix):
     """Check that the command reports, also as text, and that the import error agrees."""
     done = environment.shell("python -m usmq doctor", {})
     assert (done.returncode, done.stderr) == (1, "")
@@ -159,12 +124,8 @@ def answers_without_the_extension(environment: Environment, gone: str, fix: str)
     ],
 )
 def test_the_command_reports_even_if_part_of_the_runtime_is_missing(
-    doctor: Callable[..., Checked],
-    fresh: Callable[..., Environment],
-    gone: str,
-    package: str,
-    wheels: tuple[str, ...],
-) -> None:
+    doctor, fresh, gone, package, wheels
+):
     environment = fresh(*wheels)
     environment.without(gone)
     fix = reinstalls(package)
@@ -176,9 +137,7 @@ def test_the_command_reports_even_if_part_of_the_runtime_is_missing(
     found.applied(fix)
 
 
-def test_without_libsycl_or_its_compiler(
-    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
-) -> None:
+def test_without_libsycl_or_its_compiler(doctor, fresh):
     fix = reinstalls("intel-sycl-rt")
     environment = fresh(*SYCL)
     environment.without("libsycl-jit.so")
@@ -194,7 +153,7 @@ def test_without_libsycl_or_its_compiler(
     found.applied(fix)
 
 
-def as_if_of_release(environment: Environment, package: str, other: str) -> None:
+def as_if_of_release(environment, package, other):
     """Give an installed wheel the metadata of another version."""
     (info,) = environment.site.glob(f"{package.replace('-', '_')}-*.dist-info")
     metadata = (info / "METADATA").read_text()
@@ -207,12 +166,7 @@ def as_if_of_release(environment: Environment, package: str, other: str) -> None
 
 
 @pytest.mark.parametrize("loads", [True, False])
-def test_wheels_of_two_releases(
-    doctor: Callable[..., Checked],
-    fresh: Callable[..., Environment],
-    compiled: Callable[..., str],
-    loads: bool,
-) -> None:
+def test_wheels_of_two_releases(doctor, fresh, compiled, loads):
     environment = fresh(*UR)
     as_if_of_release(environment, "intel-cmplr-lib-ur", "2026.9.0")
     if not loads:
@@ -229,9 +183,7 @@ def test_wheels_of_two_releases(
     found.applied(fix, broken=not loads)
 
 
-def test_a_runtime_that_is_older_than_the_build(
-    doctor: Callable[..., Checked], fresh: Callable[..., Environment]
-) -> None:
+def test_a_runtime_that_is_older_than_the_build(doctor, fresh):
     """No problem: the extension is loaded, so it has all functions that it needs."""
     environment = fresh(*SYCL)
     for package in ("intel-sycl-rt", "intel-cmplr-lib-ur"):
@@ -239,37 +191,10 @@ def test_a_runtime_that_is_older_than_the_build(
     assert doctor(environment=environment).status == 0
 
 
-def test_a_deleted_current_folder(doctor: Callable[..., Checked]) -> None:
-    found = doctor(before='folder=$(mktemp -d); cd "$folder"; rmdir "$folder"')
-    fix = found.problem("needs the current folder of the process", topic="runtime")
-    assert fix.startswith("cd / ")
-    assert sum(finding["state"] == "problem" for finding in found.findings) == 1
-    found.applied(fix)
-
-
-def test_two_runtimes_in_one_process(run_python: Run, runtime_copy: Callable[..., Path]) -> None:
-    real = (FOLDER / "libsycl.so.9").resolve().read_bytes()
-    second = runtime_copy("libsycl.so") / "libsycl.so.8"
-    second.write_bytes(real.replace(b"libsycl.so.9\0", b"libsycl.so.8\0"))
-    code = """
-import ctypes, sys
-import usmq
-loaded = ctypes.CDLL(sys.argv[1])
-report = usmq.doctor()
-print(report)
-sys.exit(not report.ok)
-"""
-    done = run_python(code, str(second), check=False, LD_LIBRARY_PATH=str(FOLDER))
-    assert done.returncode == 1
-    assert "2 SYCL runtimes are loaded in this process" in done.stdout
-    assert str(second) in done.stdout
-    assert "from one source (PyPI or a oneAPI toolkit, not both)" in done.stdout
-
-
 # --- packages
 
 
-def make_package(folder: Path, code: str) -> None:
+def make_package(folder, code):
     """Make something that is installed as torch."""
     (folder / "torch").mkdir(parents=True)
     (folder / "torch" / "__init__.py").write_text(code)
@@ -281,20 +206,18 @@ def make_package(folder: Path, code: str) -> None:
     (info / "RECORD").write_text("".join(f"{name},,\n" for name in (*names, info.name + "/RECORD")))
 
 
-def index_of(environment: Environment) -> Path:
+def index_of(environment):
     return Path(environment.variables["PIP_FIND_LINKS"])
 
 
 @pytest.mark.parametrize("name", ["dpctl", "dpnp"])
-def test_a_package_with_the_same_runtime(run_python: Run, cpu_driver: str, name: str) -> None:
+def test_a_package_with_the_same_runtime(run_python, cpu_driver, name):
     pytest.importorskip(name)
     done = run_python(None, "-m", "usmq", "doctor", **CLEAN)
     assert re.search(rf"{name} \S+ shares the runtime of usmq", done.stdout)
 
 
-def test_a_package_with_another_runtime(
-    doctor: Callable[..., Checked], runtime_copy: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_package_with_another_runtime(doctor, runtime_copy, tmp_path):
     other = runtime_copy()
     code = f"import ctypes; ctypes.CDLL('{other}/libsycl.so.9', ctypes.RTLD_GLOBAL)"
     make_package(tmp_path / "site", code)
@@ -311,13 +234,7 @@ def test_a_package_with_another_runtime(
     ],
     ids=["error", "abort"],
 )
-def test_a_package_that_cannot_be_imported(
-    doctor: Callable[..., Checked],
-    fresh: Callable[..., Environment],
-    tmp_path: Path,
-    code: str,
-    words: str,
-) -> None:
+def test_a_package_that_cannot_be_imported(doctor, fresh, tmp_path, code, words):
     environment = fresh()
     make_package(environment.site, code)
     make_package(tmp_path / "good", "")
@@ -331,9 +248,7 @@ def test_a_package_that_cannot_be_imported(
     assert environment.shell("python -c 'import torch'", {}).returncode == 0
 
 
-def test_a_package_whose_import_is_blocked_by_a_variable(
-    doctor: Callable[..., Checked], tmp_path: Path
-) -> None:
+def test_a_package_whose_import_is_blocked_by_a_variable(doctor, tmp_path):
     make_package(tmp_path, "import os; assert 'ONEAPI_DEVICE_SELECTOR' not in os.environ, 'no'")
     found = doctor(PYTHONPATH=str(tmp_path), ONEAPI_DEVICE_SELECTOR="opencl:*")
     fix = found.problem("torch 9.9 cannot be imported: AssertionError: no", topic="packages")
@@ -344,9 +259,8 @@ def test_a_package_whose_import_is_blocked_by_a_variable(
 # --- in the current process
 
 
-def test_the_report_is_available_as_an_object(pristine: Environment) -> None:
-    code = """
-import usmq
+IN_PROCESS = {
+    "the report is available as an object": """
 report = usmq.doctor()
 assert type(report) is usmq.DoctorReport
 assert report.ok == all(finding.state != "problem" for finding in report.findings)
@@ -355,16 +269,10 @@ assert len(report.to_dict()["findings"]) == len(report.findings)
 finding = report.findings[0]
 assert type(finding) is usmq.DoctorFinding
 assert finding == report.findings[0] != report.findings[1]
-print(repr(report), repr(finding))
-"""
-    out = pristine.run(code)
-    assert out.startswith("<usmq.DoctorReport: ")
-    assert "<usmq.DoctorFinding runtime: ok: libsycl" in out
-
-
-def test_the_doctor_starts_no_runtime_in_this_process(pristine: Environment) -> None:
-    code = """
-import os, usmq
+assert repr(report).startswith("<usmq.DoctorReport: ")
+assert "<usmq.DoctorFinding runtime: ok: libsycl" in repr(finding)
+""",
+    "the doctor starts no runtime in this process": """
 before = dict(os.environ)
 first = usmq.doctor()
 maps = open("/proc/self/maps").read()
@@ -373,29 +281,40 @@ assert os.environ == before
 if (pid := os.fork()) == 0:  # nothing here forbids it
     os._exit(0 if usmq.devices() else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-print(first.devices, len(usmq.devices()), usmq.doctor().devices)
-"""
-    out = pristine.run(code).split()
-    assert len(set(out)) == 1
-    assert int(out[0]) >= 1
-
-
-def test_devices_in_use_are_queried_in_this_process(pristine: Environment) -> None:
-    code = """
-import usmq
+assert first.devices == len(usmq.devices()) == usmq.doctor().devices >= 1
+""",
+    "devices in use are queried in this process": """
 x = usmq.zeros(3)
 usmq.set_memory_limit(1 << 30)
-print(usmq.doctor())
-print(x.tolist())
-"""
-    out = pristine.run(code)
-    assert "python -m usmq doctor tests them" in out
-    assert "limit of device memory on each device: 1.0 GiB" in out
-    assert "opencl:cpu:0" in out
-    assert out.rstrip().endswith("[0.0, 0.0, 0.0]")
+text = str(usmq.doctor())
+assert "python -m usmq doctor tests them" in text
+assert "limit of device memory on each device: 1.0 GiB" in text
+assert "opencl:cpu:0" in text
+assert x.tolist() == [0.0, 0.0, 0.0]
+""",
+    "a forked child is reported": """
+usmq.devices()
+if (pid := os.fork()) == 0:
+    report = usmq.doctor()
+    text = str(report)
+    os._exit(7 if not report.ok and "forked" in text and "python -m usmq doctor" in text else 8)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+""",
+    "many threads may run the doctor concurrently": """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(4) as pool:
+    reports = list(pool.map(lambda _: usmq.doctor(), range(4)))
+assert len({(report.ok, report.devices) for report in reports}) == 1, reports
+""",
+}
 
 
-def test_devices_used_by_another_library_are_queried_in_this_process(run_python: Run) -> None:
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_the_doctor_runs_in_the_current_process(pristine, name):
+    pristine.run(f"import os, usmq\n{IN_PROCESS[name]}")
+
+
+def test_devices_used_by_another_library_are_queried_in_this_process(run_python):
     pytest.importorskip("dpctl")
     driver = str(FOLDER / "libintelocl.so")
     code = """
@@ -410,7 +329,7 @@ print(report.devices, len(dpctl.get_devices()), "tests them" in str(report))
     assert out[2] == "True"
 
 
-def test_an_earlier_query_of_another_library_is_the_cause(pristine: Environment) -> None:
+def test_an_earlier_query_of_another_library_is_the_cause(pristine):
     pytest.importorskip("dpctl")
     code = """
 import dpctl
@@ -442,7 +361,7 @@ except usmq.RuntimeNotFoundError as error:
     assert done.stdout.splitlines() == ["dpctl sees 1", "usmq has opencl:cpu:0"], done.stderr
 
 
-def test_an_earlier_query_of_another_library_with_a_selector(pristine: Environment) -> None:
+def test_an_earlier_query_of_another_library_with_a_selector(pristine):
     pytest.importorskip("dpctl")
     if list(FOLDER.glob("libur_adapter_opencl.so*")):
         pytest.skip("this runtime finds devices with selectors that name only the backend opencl")
@@ -456,7 +375,7 @@ print(report.devices)
 """
     program = pristine.root / "asks_first.py"
     program.write_text(code)
-    variables: dict[str, str | None] = {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu"}
+    variables = {"ONEAPI_DEVICE_SELECTOR": "opencl:cpu"}
     done = pristine.shell(f"{sys.executable} {program}", variables)
     fixes, devices = done.stdout.splitlines()
     (fix,) = ast.literal_eval(fixes)
@@ -465,36 +384,8 @@ print(report.devices)
     assert done.stdout.splitlines() == ["[]", "1"], done.stderr
 
 
-def test_a_forked_child_is_reported(pristine: Environment) -> None:
-    code = """
-import os, usmq
-usmq.devices()
-if (pid := os.fork()) == 0:
-    report = usmq.doctor()
-    os.write(1, str(report).encode())
-    os._exit(report.ok)
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-"""
-    out = pristine.run(code)
-    assert "forked" in out
-    assert "python -m usmq doctor" in out
-
-
-def test_many_threads_may_run_the_doctor_concurrently(pristine: Environment) -> None:
-    code = """
-from concurrent.futures import ThreadPoolExecutor
-import usmq
-with ThreadPoolExecutor(4) as pool:
-    reports = list(pool.map(lambda _: usmq.doctor(), range(4)))
-print(*[(report.ok, report.devices) for report in reports], sep="\\n")
-"""
-    lines = pristine.run(code).splitlines()
-    assert len(lines) == 4
-    assert len(set(lines)) == 1, lines
-
-
 @pytest.mark.parametrize("timeout", ["0", "-1", "nan", "inf", "soon"])
-def test_a_timeout_must_be_positive(run_python: Run, timeout: str) -> None:
+def test_a_timeout_must_be_positive(run_python, timeout):
     done = run_python(None, "-m", "usmq", "doctor", f"--timeout={timeout}", check=False)
     assert done.returncode == 2
     assert "usage" in done.stderr
