@@ -30,8 +30,7 @@ test_driver_waits      is about lock-ups of the CPU driver
 test_kernel_cache      is about memory of the host
 test_included_types    is about source code
 test_security          is about files
-test_cli               is about words of commands
-test_cli_output        as test_cli
+test_cli_output        is about words of commands
 test_cmake             builds programs; test_c_api calls the same functions
 test_nanobind          as test_cmake
 test_pyarrow_mapper    as test_cmake

@@ -52,8 +52,9 @@ LARGEST = 6 << 20
 
 TESTED = ("3.11", "3.12", "3.13", "3.14")
 # Tests that need numpy and pytest only, and those that need what comes with the extra `demo`.
-QUICK = ("test_cli", "test_array_views", "test_kernels", "test_placement")
-WITH_DEMO = (*QUICK, "test_import", "test_runtime", "test_arrays", "test_suai", "test_demo")
+QUICK = ("test_array_views", "test_kernels", "test_placement")
+WITH_DEMO = (*QUICK, "test_cli_output", "test_import", "test_runtime", "test_arrays")
+WITH_DEMO += ("test_suai", "test_demo")
 
 
 class Wrong(Exception):
