@@ -10,8 +10,6 @@ processes. The same seed repeats the faults and their times; the operating syste
 interrupt.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import faulthandler
@@ -27,7 +25,6 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 # Before the import of usmq, which adds the emulator to the environment of all workers.
 os.environ.setdefault("USMQ_EMULATE_GPUS", "4")
@@ -50,16 +47,16 @@ LIMITS = {"device_memory_limit": "5 MiB", "pool_limit": "192 MiB", "memory_limit
 class Watchdog:
     """Ends the program if a step takes longer than its limit."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds):
         self._seconds, self._step = seconds, "start"
         self._since = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def begin(self, step: str) -> None:
+    def begin(self, step):
         """Name the step that begins now."""
         self._step, self._since = step, time.monotonic()
 
-    def _watch(self) -> None:
+    def _watch(self):
         import leaks
 
         while time.monotonic() - self._since < self._seconds:
@@ -80,7 +77,7 @@ class Watchdog:
 class Chaos:
     """A cluster, its pipeline, and the faults of its rounds."""
 
-    def __init__(self, cluster: Any, client: Any, given: argparse.Namespace, delay: slow.Delay):
+    def __init__(self, cluster, client, given, delay):
         from pipeline import Pipeline
 
         self.cluster, self.client, self.given, self.delay = cluster, client, given, delay
@@ -88,11 +85,11 @@ class Chaos:
         self.pipeline = Pipeline(parts=8)
         # Rounds without faults begin: the median of all but the first is the usual time.
         self.calm_rounds = 3 if given.rounds >= 10 else 2
-        self.calm: list[float] = []
-        self.disturbed: list[float] = []
-        self.counts: Counter[str] = Counter()
+        self.calm = []
+        self.disturbed = []
+        self.counts = Counter()
 
-    def run(self) -> str:
+    def run(self):
         """Run all rounds; return the first problem, or ""."""
         import leaks
 
@@ -113,7 +110,7 @@ class Chaos:
                 return f"{name} has left: {problem}"
         return ""
 
-    def round(self, number: int) -> str:
+    def round(self, number):
         """Run the pipeline with the faults of this round; return what was disturbed."""
         from faults import Fault
 
@@ -145,7 +142,7 @@ class Chaos:
         slowly = f"; {probability:.0%} of the messages slower" if probability else ""
         return ", ".join(map(str, faults)) + slowly
 
-    def report(self) -> None:
+    def report(self):
         """Print the faults and the time that they have cost."""
         if not self.disturbed:
             return
@@ -158,7 +155,7 @@ class Chaos:
         )
 
 
-def run(given: argparse.Namespace, folder: Path) -> str:
+def run(given, folder):
     """Run all rounds in a cluster with files in this folder; return the first problem, or ""."""
     import leaks
     from usmq.dask import LocalUsmCluster
@@ -187,7 +184,7 @@ def run(given: argparse.Namespace, folder: Path) -> str:
         return problem or leaks.at_the_end(folder, names)
 
 
-def main() -> int:
+def main():
     """Run the rounds; the exit status says whether all were exact and nothing was left."""
     about = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -1,13 +1,8 @@
 """What disturbs a round: workers are killed, paused, restarted or run out of memory."""
 
-from __future__ import annotations
-
-import random
 import signal
 import threading
 import time
-from collections import Counter
-from typing import Any
 
 import psutil
 
@@ -22,10 +17,10 @@ KINDS = {
 }
 
 
-def crowd(nbytes: int, seconds: float) -> None:
+def crowd(nbytes, seconds):
     """Hold host memory for a while, in a thread; dask kills a worker far above its limit."""
 
-    def hold() -> None:
+    def hold():
         held = bytearray(b"x") * nbytes
         time.sleep(seconds)
         del held
@@ -36,7 +31,7 @@ def crowd(nbytes: int, seconds: float) -> None:
 class Fault:
     """One disturbance of one worker, after a delay."""
 
-    def __init__(self, chance: random.Random, workers: int, horizon: float) -> None:
+    def __init__(self, chance, workers, horizon):
         kinds, weights = list(KINDS), [weight for weight, _ in KINDS.values()]
         self.kind = chance.choices(kinds, weights)[0]
         self.worker = chance.randrange(workers)
@@ -45,11 +40,11 @@ class Fault:
         # The share of the worker's memory limit that "memory" takes in addition.
         self.share = chance.choice([0.3, 1.0])
 
-    def __str__(self) -> str:
+    def __str__(self):
         lasting = f" for {self.seconds:.1f} s" if self.seconds else ""
         return f"{self.kind} {self.worker} at {self.after:.1f} s{lasting}"
 
-    def run(self, cluster: Any, client: Any, ended: threading.Event, done: Counter[str]) -> None:
+    def run(self, cluster, client, ended, done):
         """Wait, disturb the worker, and count it, unless the round has ended before."""
         if ended.wait(self.after):
             return
@@ -66,7 +61,7 @@ class Fault:
             return
         done[self.kind] += 1
 
-    def disturb(self, process: psutil.Process, nanny: Any, cluster: Any, client: Any) -> None:
+    def disturb(self, process, nanny, cluster, client):
         """Disturb the worker now."""
         if self.kind == "kill":
             process.send_signal(signal.SIGKILL)

@@ -1,13 +1,9 @@
 """What a round, and then the cluster, must leave behind: nothing."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -15,7 +11,7 @@ import psutil
 PATIENCE = 90.0
 
 
-def left_in_worker(dask_worker: Any) -> dict[str, Any]:
+def left_in_worker(dask_worker):
     """Return what a worker still holds; called on the worker when no future exists."""
     import gc
 
@@ -51,7 +47,7 @@ def left_in_worker(dask_worker: Any) -> dict[str, Any]:
     }
 
 
-def holders() -> list[str]:
+def holders():
     """Return which Python objects hold usmq's, and what holds those."""
     import gc
 
@@ -67,7 +63,7 @@ def holders() -> list[str]:
     return found
 
 
-def until(problem: Callable[[], str], patience: float = PATIENCE) -> str:
+def until(problem, patience=PATIENCE):
     """Return "" once there is no problem, else the last one after a time."""
     end = time.monotonic() + patience
     while (found := problem()) and time.monotonic() < end:
@@ -75,10 +71,10 @@ def until(problem: Callable[[], str], patience: float = PATIENCE) -> str:
     return found
 
 
-def missing(cluster: Any, client: Any, workers: int) -> str:
+def missing(cluster, client, workers):
     """Return the state of each nanny, unless all workers have come back."""
 
-    def problem() -> str:
+    def problem():
         alive = client.run(os.getpid, on_error="ignore")
         if len(alive) == workers:
             return ""
@@ -92,10 +88,10 @@ def missing(cluster: Any, client: Any, workers: int) -> str:
     return until(problem)
 
 
-def between_rounds(client: Any, workers: int) -> str:
+def between_rounds(client, workers):
     """Return what the workers still hold between two rounds, or which are missing."""
 
-    def problem() -> str:
+    def problem():
         found = client.run(left_in_worker, on_error="return")
         if len(found) != workers:
             return f"{len(found)} workers of {workers}"
@@ -113,7 +109,7 @@ def between_rounds(client: Any, workers: int) -> str:
     return until(problem)
 
 
-def descendants() -> list[psutil.Process]:
+def descendants():
     """Return the processes of workers that this process has started."""
     found = []
     for process in psutil.Process().children(recursive=True):
@@ -125,12 +121,12 @@ def descendants() -> list[psutil.Process]:
     return found
 
 
-def shared_names() -> set[str]:
+def shared_names():
     """Return the names of POSIX shared memory; dask's own semaphores come and go."""
     return {name for name in os.listdir("/dev/shm") if "usmq" in name}
 
 
-def free_locks(folder: Path) -> list[str]:
+def free_locks(folder):
     """Return the device locks in a folder that a process still holds."""
     held = []
     for path in folder.rglob("*.lock"):
@@ -144,10 +140,10 @@ def free_locks(folder: Path) -> list[str]:
     return held
 
 
-def at_the_end(folder: Path, names: set[str]) -> str:
+def at_the_end(folder, names):
     """Return what the closed cluster has left in its folder, in /dev/shm, or as a process."""
 
-    def problem() -> str:
+    def problem():
         found = [f"process {process.pid}" for process in descendants()]
         found += [f"device lock {name}" for name in free_locks(folder)]
         found += [f"/dev/shm/{name}" for name in shared_names() - names]

@@ -1,16 +1,13 @@
 """The work of a round: flights, groups, arrays that meet on one worker, and spilled arrays."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 import numpy as np
 import usmq
 from usmq._demo_reference import Check, Reference
-from usmq._flights import Flights, data_folder, load
+from usmq._flights import data_folder, load
 from usmq.dask import LogicalTable
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -26,12 +23,12 @@ ARRAYS, ELEMENTS = 16, 1 << 18
 PATIENCE = 150
 
 
-def numbers(number: int) -> usmq.Array:
+def numbers(number):
     """Make an array on the worker's device."""
     return usmq.arange(number * ELEMENTS, (number + 1) * ELEMENTS, dtype="i8")
 
 
-def add(left: usmq.Array, right: usmq.Array) -> usmq.Array:
+def add(left, right):
     """Add two arrays, one of which another worker may have made."""
     left, right = usmq.collocate(left, right)
     total = usmq.empty(left.shape, "i8")
@@ -41,19 +38,19 @@ def add(left: usmq.Array, right: usmq.Array) -> usmq.Array:
     return total
 
 
-def checksum(array: usmq.Array) -> int:
+def checksum(array):
     """Return a sum that depends on the place of each element."""
     weigh = usmq.reduction("const long *x", "long", "x[i] * (i % 1009 + 1)", "a + b", "0")
     return int(weigh(array))
 
 
-def expected_checksum(left: int, right: int) -> int:
+def expected_checksum(left, right):
     """Return the checksum of the sum of two arrays, from numpy."""
     at = np.arange(ELEMENTS, dtype="i8")
     return int(((left + right) * ELEMENTS + 2 * at) @ (at % 1009 + 1))
 
 
-def pairs() -> list[tuple[int, int]]:
+def pairs():
     """Return which arrays meet."""
     return [(number, (number + 5) % ARRAYS) for number in range(ARRAYS)]
 
@@ -61,15 +58,15 @@ def pairs() -> list[tuple[int, int]]:
 class Pipeline:
     """The data, the reference, and the result of the first round, whose bits all others repeat."""
 
-    def __init__(self, parts: int) -> None:
-        self.flights: Flights = load(data_folder(None)).with_reals("f8")
+    def __init__(self, parts):
+        self.flights = load(data_folder(None)).with_reals("f8")
         self.parts = parts
         self.sums = [expected_checksum(left, right) for left, right in pairs()]
         reference = Reference(self.flights)
         self.summary = reference.summarize(reference.great_circle())
-        self.first: Any = None
+        self.first = None
 
-    def run(self, client: Any) -> None:
+    def run(self, client):
         """Run a round, and check its results; raise AssertionError if one differs."""
         flights, parts = self.flights, self.parts
         # Tasks make the small tables, too: scattered data has no recipe to make it again.
@@ -94,7 +91,7 @@ class Pipeline:
         found = *(each.to_arrow() for each in grouped), off.result(timeout=PATIENCE)
         self.check(client.gather(sums), flights_dask.summary(flights, *found))
 
-    def check(self, sums: list[int], summary: Any) -> None:
+    def check(self, sums, summary):
         """Compare integers with numpy, and reals with the bits of the first round."""
         assert sums == self.sums, f"sums of the arrays: {sums}, expected {self.sums}"
         if self.first is None:

@@ -4,8 +4,6 @@ The scheduler, the nannies and the workers send through one method of dask's TCP
 the writer's side of the file, `install` the patch of a process that sends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import faulthandler
 import mmap
@@ -14,7 +12,6 @@ import random
 import signal
 import struct
 from pathlib import Path
-from typing import Any
 
 # The variable that names the file.
 FILE = "USMQ_CHAOS_DELAY"
@@ -25,18 +22,18 @@ FORM = struct.Struct("dd")
 class Delay:
     """The delay of the messages of every process that has called `install`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         path.write_bytes(FORM.pack(0.0, 0.0))
         os.environ[FILE] = str(path)
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), FORM.size)
 
-    def set(self, probability: float, seconds: float) -> None:
+    def set(self, probability, seconds):
         """Delay this fraction of the messages by up to this time."""
         self._memory[:] = FORM.pack(probability, seconds)
 
 
-def install(seed: int | None = None) -> None:
+def install(seed=None):
     """Delay the messages that this process sends over TCP."""
     from distributed.comm.tcp import TCP
 
@@ -45,7 +42,7 @@ def install(seed: int | None = None) -> None:
     chance = random.Random(seed)
     write = TCP.write
 
-    async def delayed(self: Any, *args: Any, **kwargs: Any) -> Any:
+    async def delayed(self, *args, **kwargs):
         probability, seconds = FORM.unpack(memory[:])
         if chance.random() < probability:
             await asyncio.sleep(chance.random() * seconds)
@@ -54,7 +51,7 @@ def install(seed: int | None = None) -> None:
     TCP.write = delayed
 
 
-def dask_setup(worker: Any) -> None:
+def dask_setup(worker):
     """Start to delay; called by dask in each worker. The watchdog's signal prints its stacks.
 
     A report about memory that is still held names the lines that have allocated it.

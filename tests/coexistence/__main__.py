@@ -25,7 +25,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +45,7 @@ class Outcome:
     report: str = ""
 
 
-def environment(case: Case, vendors: str) -> dict[str, str]:
+def environment(case, vendors):
     """Return a user's environment: HOME and PATH of this process, and its emulated GPUs."""
     names = ["HOME", "PATH"]
     if os.environ.get("USMQ_EMULATE_GPUS"):
@@ -57,7 +56,7 @@ def environment(case: Case, vendors: str) -> dict[str, str]:
     return kept
 
 
-def native_threads(pid: int) -> str:
+def native_threads(pid):
     """Return the name, state and wait channel of each thread of a process."""
     lines = []
     for task in sorted(Path(f"/proc/{pid}/task").iterdir()):
@@ -70,7 +69,7 @@ def native_threads(pid: int) -> str:
     return "\n".join(lines)
 
 
-def native_stacks(pid: int) -> str:
+def native_stacks(pid):
     """Return the stack of each native thread of a process, or why there is none."""
     if shutil.which("gdb") is None:
         return "    not shown: gdb is not installed"
@@ -83,7 +82,7 @@ def native_stacks(pid: int) -> str:
     return "\n".join(f"    {line}" for line in lines or done.stderr.splitlines()[-3:])
 
 
-def run_process(cases: list[Case], seconds: float, limit: float, folder: Path) -> Outcome:
+def run_process(cases, seconds, limit, folder):
     """Run cases in one process until all are done or one fails."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         progress, out, err = (Path(place, name) for name in ("progress", "out", "err"))
@@ -126,7 +125,7 @@ def run_process(cases: list[Case], seconds: float, limit: float, folder: Path) -
         return outcome
 
 
-def wait(process: subprocess.Popen[bytes], out: Path, limit: float) -> tuple[int | None, str]:
+def wait(process, out, limit):
     """Wait for a process while it makes progress; else kill it and report its state."""
     size, since = 0, time.monotonic()
     while process.poll() is None:
@@ -142,9 +141,9 @@ def wait(process: subprocess.Popen[bytes], out: Path, limit: float) -> tuple[int
     return process.returncode, ""
 
 
-def batches(cases: Iterable[Case]) -> list[list[Case]]:
+def batches(cases):
     """Return cases in groups that may share a process; cases that exit it stay alone."""
-    groups: dict[tuple[str, ...], list[Case]] = {}
+    groups = {}
     for number, case in enumerate(cases):
         alone = str(number) if case["next"] == "exit" else ""
         key = ("order", "peer", "threads", "device", "context", "protocol")
@@ -155,13 +154,13 @@ def batches(cases: Iterable[Case]) -> list[list[Case]]:
 class Run:
     """A pool of concurrent processes, and their results."""
 
-    def __init__(self, given: argparse.Namespace, total: int, folder: Path) -> None:
+    def __init__(self, given, total, folder):
         self.given, self.total, self.folder = given, total, folder
         self.done, self.rounds, self.failed = 0, 0, list[Case]()
         self.lock, self.begun = threading.Lock(), time.monotonic()
         self.shown = self.begun
 
-    def __call__(self, cases: list[Case]) -> None:
+    def __call__(self, cases):
         """Run a batch; after a case that fails, the others in a new process."""
         while cases and not self.stopped():
             outcome = run_process(cases, self.given.seconds, self.given.limit, self.folder)
@@ -178,11 +177,11 @@ class Run:
                 self.show()
             cases = cases[count:]
 
-    def stopped(self) -> bool:
+    def stopped(self):
         """Return whether enough cases failed to stop."""
         return len(self.failed) >= self.given.failures
 
-    def show(self) -> None:
+    def show(self):
         """Print the progress every ten seconds."""
         now = time.monotonic()
         if now - self.shown < 10:
@@ -196,12 +195,12 @@ class Run:
         )
 
 
-def text(case: Case) -> str:
+def text(case):
     """Return a case as `--case` takes it."""
     return "; ".join(f"{name}={value}" for name, value in case.items())
 
 
-def wanted(cases: list[Case], given: argparse.Namespace) -> list[Case]:
+def wanted(cases, given):
     """Return the cases selected by the options."""
     if given.only:
         return [cases[int(number)] for number in given.only.split(",")]
@@ -212,7 +211,7 @@ def wanted(cases: list[Case], given: argparse.Namespace) -> list[Case]:
     return cases
 
 
-def part(groups: list[list[Case]], given: argparse.Namespace) -> list[list[Case]]:
+def part(groups, given):
     """Return the groups of the selected shard. A process costs as much as a case."""
     if given.shard:
         number, count = map(int, given.shard.split("/"))
@@ -220,7 +219,7 @@ def part(groups: list[list[Case]], given: argparse.Namespace) -> list[list[Case]
     return groups
 
 
-def show_list(cases: list[Case]) -> None:
+def show_list(cases):
     """Print the cases, and the excluded combinations with the reason."""
     for number, case in enumerate(cases):
         print(f"{number:5} {text(case)}")
@@ -233,13 +232,13 @@ def show_list(cases: list[Case]) -> None:
     print_not_tried()
 
 
-def print_not_tried() -> None:
+def print_not_tried():
     """Print the excluded cases by name."""
     for reason in NOT_TRIED:
         print(f"  left out: {reason}")
 
 
-def main() -> int:
+def main():
     """Run the selected cases."""
     about = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -17,15 +17,12 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-Case = dict[str, str]
-
 # Imported by `bring_up`, in the order of the case.
-np: Any = None
-dpctl: Any = None
-usmq: Any = None
+np = None
+dpctl = None
+usmq = None
 
 SLOT = 160  # bytes of a thread's progress line
 
@@ -44,31 +41,31 @@ kernel void add_to(global const uint *x, global uint *y, uint k) {
 class Progress:
     """The last action that each thread started, in a file that outlives the process."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path):
         self.file = os.open(path, os.O_WRONLY | os.O_CREAT)
         self.case = 0
 
-    def __call__(self, thread: int, text: str) -> None:
+    def __call__(self, thread, text):
         line = f"case {self.case}, thread {thread}, {text}".encode()[: SLOT - 1]
         os.pwrite(self.file, line.ljust(SLOT - 1) + b"\n", SLOT * thread)
 
 
-def bring_up(order: str, peer: str) -> None:
+def bring_up(order, peer):
     """Import both libraries and query devices in both, in the order of the case."""
 
-    def load(name: str) -> Any:
+    def load(name):
         return importlib.import_module(name)
 
-    def ask_usmq() -> None:
+    def ask_usmq():
         assert load("usmq").devices(), "usmq sees no device"
 
-    def ask_peer() -> None:
+    def ask_peer():
         if peer == "dpnp":
             assert int(load("dpnp").zeros(3).sum()) == 0
         else:
             assert load("dpctl").get_devices(), "dpctl sees no device"
 
-    steps: dict[str, list[Callable[[], object]]] = {
+    steps = {
         "usmq first": [ask_usmq, ask_peer],
         "peer imported first": [lambda: load(peer), ask_usmq, ask_peer],
         "peer asks between": [lambda: load("usmq"), ask_peer, ask_usmq],
@@ -78,7 +75,7 @@ def bring_up(order: str, peer: str) -> None:
         step()
 
 
-def advanced(states: Any, steps: int) -> Any:
+def advanced(states, steps):
     """Return the result of the kernel `advance` for these states, in closed form."""
     factor, term, step_factor, step_term = 1, 0, 1664525, 1013904223
     while steps:
@@ -95,30 +92,30 @@ def advanced(states: Any, steps: int) -> Any:
 class Dpnp:
     """Arrays of dpnp. No method waits but `read`."""
 
-    def __init__(self, size: int, queue: Any) -> None:
+    def __init__(self, size, queue):
         import dpnp
 
         self.dpnp, self.size, self.queue = dpnp, size, queue
-        self.constants: dict[Any, Any] = {}
+        self.constants = {}
         self.base = dpnp.full(size, 3, dtype="u4", sycl_queue=queue)
 
-    def constant(self, queue: Any) -> Any:
+    def constant(self, queue):
         """Return sevens on a queue: a plain 7 would be copied to the device, with a wait."""
         if queue not in self.constants:
             self.constants[queue] = self.dpnp.full(self.size, 7, dtype="u4", sycl_queue=queue)
         return self.constants[queue]
 
-    def make(self) -> Any:
+    def make(self):
         """Return 3 + 7 + 7 on the peer's queue, in flight."""
         array = self.dpnp.add(self.base, self.constant(self.queue))
         self.add(array)
         return array
 
-    def add(self, array: Any) -> None:
+    def add(self, array):
         """Add 7 in place."""
         self.dpnp.add(array, self.constant(array.sycl_queue), out=array)
 
-    def result(self, array: Any) -> Any:
+    def result(self, array):
         """Return a new array, 14 more, on the peer's queue; half is computed on the array's."""
         here = self.dpnp.add(array, self.constant(array.sycl_queue))
         # `to_device` between queues of one context only changes the queue: order is the caller's.
@@ -128,25 +125,25 @@ class Dpnp:
         self.add(there)
         return there
 
-    def borrow(self, x: Any) -> Any:
+    def borrow(self, x):
         return self.dpnp.asarray(x)
 
-    def borrow_dlpack(self, x: Any) -> Any:
+    def borrow_dlpack(self, x):
         return self.dpnp.from_dlpack(x)
 
-    def host_tasks(self) -> list[Any]:
+    def host_tasks(self):
         """Return the events of all host tasks that may be pending."""
         manager = importlib.import_module("dpctl.utils").SequentialOrderManager
         return [task for queue in self.constants for task in manager[queue].host_task_events]
 
-    def read(self, array: Any) -> Any:
+    def read(self, array):
         return self.dpnp.asnumpy(array)
 
 
 class ForeignArray:
     """USM of dpctl as an array of u4, and the event of its last use."""
 
-    def __init__(self, memory: Any, size: int, event: Any = None) -> None:
+    def __init__(self, memory, size, event=None):
         self.memory, self.event = memory, event
         self.__sycl_usm_array_interface__ = {
             "version": 1,
@@ -159,7 +156,7 @@ class ForeignArray:
         }
 
 
-def pending(tasks: list[Any]) -> list[Any]:
+def pending(tasks):
     """Return the events that are not complete."""
     complete = dpctl.event_status_type.complete
     return [task for task in tasks if task.execution_status != complete]
@@ -168,22 +165,22 @@ def pending(tasks: list[Any]) -> list[Any]:
 class Dpctl:
     """Memory and kernels of dpctl. No method waits but `read`."""
 
-    def __init__(self, size: int, queue: Any) -> None:
+    def __init__(self, size, queue):
         import dpctl.memory
         import dpctl.program
 
         self.dpctl, self.size, self.queue = dpctl, size, queue
-        self.tasks: list[Any] = []
+        self.tasks = []
         program = dpctl.program.create_program_from_source(queue, TEXT)
         self.kernel = program.get_sycl_kernel("add_to")
         self.base = self.new()
         self.base.memory.copy_from_host(np.full(size, 3, "u4").view("u1"))
 
-    def new(self) -> ForeignArray:
+    def new(self):
         memory = self.dpctl.memory.MemoryUSMDevice(4 * self.size, queue=self.queue)
         return ForeignArray(memory, self.size)
 
-    def submit(self, source: ForeignArray, target: ForeignArray, queue: Any) -> None:
+    def submit(self, source, target, queue):
         """Write source + 7 to target; as in dpctl, a host task keeps the arguments alive."""
         after = [event for event in (source.event, target.event) if event is not None]
         arguments = [source.memory, target.memory, ctypes.c_uint32(7)]
@@ -192,16 +189,16 @@ class Dpctl:
         task = queue._submit_keep_args_alive(arguments, [target.event])
         self.tasks = [*pending(self.tasks), task]
 
-    def make(self) -> ForeignArray:
+    def make(self):
         made = self.new()
         self.submit(self.base, made, self.queue)
         self.add(made)
         return made
 
-    def add(self, foreign: ForeignArray) -> None:
+    def add(self, foreign):
         self.submit(foreign, foreign, foreign.memory.sycl_queue)
 
-    def result(self, foreign: ForeignArray) -> ForeignArray:
+    def result(self, foreign):
         """Return new memory, 14 more, on the peer's queue; half is computed on `foreign`'s."""
         made = self.new()
         self.submit(foreign, made, foreign.memory.sycl_queue)
@@ -210,14 +207,14 @@ class Dpctl:
         self.add(made)
         return made
 
-    def host_tasks(self) -> list[Any]:
+    def host_tasks(self):
         """Return the events of all host tasks that may be pending."""
         return self.tasks
 
-    def borrow(self, x: Any) -> ForeignArray:
+    def borrow(self, x):
         return ForeignArray(self.dpctl.memory.as_usm_memory(x), self.size)
 
-    def read(self, foreign: ForeignArray) -> Any:
+    def read(self, foreign):
         foreign.memory.sycl_queue.wait()
         return foreign.memory.copy_to_host().view("u4")
 
@@ -225,22 +222,22 @@ class Dpctl:
 class Legacy:
     """An object that supports only DLPack's legacy capsules."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array):
         self.array = array
         if hasattr(array, "sycl_queue"):
             self.sycl_queue = array.sycl_queue
 
-    def __dlpack_device__(self) -> Any:
+    def __dlpack_device__(self):
         return self.array.__dlpack_device__()
 
-    def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
+    def __dlpack__(self, *, stream=None, **_):
         return self.array.__dlpack__(stream=stream)
 
 
 class Gives:
     """An object with one method of the Arrow PyCapsule interface."""
 
-    def __init__(self, name: str, capsule: Callable[[], Any]) -> None:
+    def __init__(self, name, capsule):
         self.capsule = capsule
         setattr(type(self), name, lambda self, *_, **__: self.capsule())
 
@@ -253,7 +250,7 @@ class GivesStream(Gives):
     """One with `__arrow_c_device_stream__`."""
 
 
-def through_arrow(x: Any, protocol: str) -> Any:
+def through_arrow(x, protocol):
     """Return the array on the other side of an Arrow device capsule, at the same address."""
     if protocol == "export Arrow array":
         given = usmq.from_arrow(GivesArray("__arrow_c_device_array__", x.__arrow_c_device_array__))
@@ -271,7 +268,7 @@ def through_arrow(x: Any, protocol: str) -> Any:
 class Worker:
     """The objects of one thread: a device, a context, a queue of usmq and one of the peer."""
 
-    def __init__(self, case: Case, number: int, progress: Progress) -> None:
+    def __init__(self, case, number, progress):
         self.case, self.number, self.progress = case, number, progress
         self.size = 40_000 if zlib.crc32(json.dumps(case).encode()) % 2 else 2_000
         root, *others = usmq.devices()
@@ -281,7 +278,7 @@ class Worker:
         self.ours = usmq.Queue(device, context=context, in_order=in_order)
         theirs = dpctl.SyclQueue(self.ours._get_capsule())
 
-        def another(in_order: bool) -> Any:
+        def another(in_order):
             options = {"property": "in_order"} if in_order else {}
             return dpctl.SyclQueue(theirs.sycl_context, theirs.sycl_device, **options)
 
@@ -293,16 +290,16 @@ class Worker:
         if device is root and context is None:
             away = others[0] if os.environ.get("USMQ_EMULATE_GPUS") else root.sub_devices(1)[1]
         self.away = usmq.Queue(away)
-        make_peer: Any = Dpnp if case["peer"] == "dpnp" else Dpctl
+        make_peer = Dpnp if case["peer"] == "dpnp" else Dpctl
         self.peer = make_peer(self.size, self.theirs)
         self.advance = usmq.Kernel.from_opencl(TEXT, "advance")
         self.random = np.random.default_rng(number)
         self.rounds = 0
 
-    def say(self, text: str) -> None:
+    def say(self, text):
         self.progress(self.number, f"round {self.rounds}, {text}")
 
-    def check(self, name: str, found: Any, expected: Any) -> None:
+    def check(self, name, found, expected):
         wrong = np.flatnonzero(found != expected)
         if len(wrong):
             at = wrong[:5]
@@ -312,7 +309,7 @@ class Worker:
                 f"not {np.broadcast_to(expected, found.shape)[at].tolist()}"
             )
 
-    def result_protocol(self) -> str | None:
+    def result_protocol(self):
         """Return how the peer's result is returned; None if every way makes the peer wait."""
         if self.case["peer"] == "dpctl":
             return "SUAI"
@@ -322,11 +319,11 @@ class Worker:
         # dpnp waits when its array interface is read: for single threads only.
         return "SUAI" if self.case["threads"] == "1" else None
 
-    def steps(self) -> int:
+    def steps(self):
         """Return a length for a kernel: microseconds or milliseconds of work in flight."""
         return int(self.random.choice([1, 30, 1000, 20_000]) * 2000 // self.size) + 1
 
-    def lend(self, x: Any) -> Any:
+    def lend(self, x):
         """Export an array to the peer, by the protocol of the case."""
         match self.case["protocol"]:
             case "export SUAI":
@@ -338,7 +335,7 @@ class Worker:
             case protocol:
                 return self.peer.borrow(through_arrow(x, protocol))
 
-    def exported(self) -> Begun:
+    def exported(self):
         """Export an array to the peer, which works on it, and import the result."""
         value, steps = int(self.random.integers(1000)), self.steps()
         self.say("full, launch")
@@ -369,7 +366,7 @@ class Worker:
         handles = {"ours": [x, back], "theirs": [foreign, result]}
         return Begun(copy, expected, [(result_copy, expected + np.uint32(14))], handles)
 
-    def imported(self) -> Begun:
+    def imported(self):
         """Import an array of the peer, with work in flight, and work on it."""
         steps = self.steps()
         self.say("work of the peer")
@@ -387,7 +384,7 @@ class Worker:
         expected = advanced(np.full(1, 17, "u4"), steps)
         return Begun(x.copy(), expected, [], {"ours": [x], "theirs": [theirs]})
 
-    def begin(self) -> Begun:
+    def begin(self):
         """Run the first part of a round, and drop the handles of the case with work in flight."""
         begun = self.imported() if "import" in self.case["protocol"] else self.exported()
         for who in [] if self.case["dropped"] == "none" else self.case["dropped"].split(", "):
@@ -395,7 +392,7 @@ class Worker:
             begun.handles[who].clear()
         return begun
 
-    def round(self) -> None:
+    def round(self):
         """Run one round to its end."""
         begun, what = self.begin(), self.case["next"]
         self.say(what)
@@ -426,7 +423,7 @@ class Worker:
             self.check("the peer's view", self.peer.read(theirs[0]), begun.expected)
         self.rounds += 1
 
-    def leave(self) -> Begun:
+    def leave(self):
         """Begin a round and leave work of usmq in flight, but no host task of the peer's."""
         begun = self.begin()
         self.say("host tasks of the peer")
@@ -446,17 +443,17 @@ class Begun(NamedTuple):
 
 
 # The work that a case leaves in flight at process exit.
-LEFT: list[Any] = []
+LEFT = []
 
 
-def run(case: Case, seconds: float, progress: Progress) -> int:
+def run(case, seconds, progress):
     """Run the rounds of one case, in all its threads, and return how many there were."""
     workers = [Worker(case, number, progress) for number in range(int(case["threads"]))]
     for worker in workers:  # the first calls, one thread at a time: see NOT_TRIED
         worker.round()
     end, failed = time.monotonic() + seconds, []
 
-    def work(worker: Worker) -> None:
+    def work(worker):
         try:
             while time.monotonic() < end and not failed:
                 worker.round()
@@ -482,7 +479,7 @@ def run(case: Case, seconds: float, progress: Progress) -> int:
     return sum(worker.rounds for worker in workers)
 
 
-def main() -> None:
+def main():
     """Run all cases of the specification; print a line for each that is done."""
     spec = json.loads(sys.argv[1])
     cases, limit = spec["cases"], spec["limit"]

@@ -26,14 +26,11 @@ A hang prints the stacks after 20 s and exits with status 1. A run may also hang
 process, where dpctl waits for its host tasks.
 """
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 import dpctl
 import dpnp
@@ -43,6 +40,7 @@ from dpctl.program import create_program_from_source
 from dpnp import tensor
 
 SIZE, SECONDS = 40_000, 6
+NAMES = ("first", "loose", "tight", "getter", "owners", "shared", "waits", "blas", "blas-own")
 ADD = """__kernel void add_to(__global const uint *a, __global uint *b, uint n) {
     size_t i = get_global_id(0); b[i] = a[i] + n; }"""
 
@@ -50,7 +48,7 @@ ADD = """__kernel void add_to(__global const uint *a, __global uint *b, uint n) 
 class Thread:
     """The queues and constants of a thread."""
 
-    def __init__(self, in_order: bool, cached: bool) -> None:
+    def __init__(self, in_order, cached):
         options = {"property": "in_order"} if in_order else {}
         self.queue = dpctl.SyclQueue("cpu", **options)
         begins = None if cached else self.queue
@@ -60,7 +58,7 @@ class Thread:
         )
         self.rounds = 0
 
-    def submit_and_ask(self) -> None:
+    def submit_and_ask(self):
         """Submit, drop the handles, and query completion without a wait."""
         made = dpnp.add(self.base, self.seven)
         dpnp.add(made, self.seven, out=made)
@@ -72,7 +70,7 @@ class Thread:
         assert (np.asarray(result.get_array().usm_data).view("u4") == 24).all()
         self.rounds += 1
 
-    def read_interface(self) -> None:
+    def read_interface(self):
         """Submit on the cached queue, continue on the own one, and read the interface there."""
         made = dpnp.add(dpnp.from_dlpack(self.base), self.seven)
         self.queue.submit_barrier([made.sycl_queue.submit_barrier()])
@@ -86,7 +84,7 @@ class Thread:
 class Waits:
     """A thread with two out-of-order queues of dpctl, whose `submit` waits."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.queue, self.rounds = dpctl.SyclQueue("cpu"), 0
         own = dpctl.SyclQueue(self.queue.sycl_context, self.queue.sycl_device)
         self.queues = (self.queue, own)
@@ -95,7 +93,7 @@ class Waits:
         self.memory = MemoryUSMDevice(4 * SIZE, queue=self.queue)
         self.event = self.queue.submit_barrier()
 
-    def submit(self) -> None:
+    def submit(self):
         """Submit to both queues in turn, each command after the last one."""
         for queue in self.queues * 2:
             made = MemoryUSMDevice(4 * SIZE, queue=self.queue)
@@ -110,7 +108,7 @@ class Waits:
 class ForeignArray:
     """The memory of an array, shared by another library."""
 
-    def __init__(self, array: dpnp.ndarray) -> None:
+    def __init__(self, array):
         self.array = array
         self.__sycl_usm_array_interface__ = dict(array.__sycl_usm_array_interface__)
 
@@ -118,10 +116,10 @@ class ForeignArray:
 class Shared:
     """A thread that adds to arrays on a queue which all threads share."""
 
-    def __init__(self, arrays: list) -> None:
+    def __init__(self, arrays):
         self.arrays, self.rounds = arrays, 0
 
-    def add(self) -> None:
+    def add(self):
         """Add to the next array."""
         array = self.arrays[self.rounds % len(self.arrays)]
         array += 7
@@ -134,10 +132,10 @@ class Blas:
     FIRST = np.random.default_rng(0).normal(size=(32, 32))
     SECOND = np.random.default_rng(1).normal(size=(32, 32))
 
-    def __init__(self, queues: list) -> None:
+    def __init__(self, queues):
         self.queues, self.rounds = queues, 0
 
-    def multiply(self) -> None:
+    def multiply(self):
         """Multiply two matrices, and compare the product with that of numpy."""
         queue = self.queues[self.rounds % len(self.queues)]
         first, second = (dpnp.asarray(x, sycl_queue=queue) for x in (self.FIRST, self.SECOND))
@@ -146,14 +144,14 @@ class Blas:
         self.rounds += 1
 
 
-def over_lent_memory(array: dpnp.ndarray) -> tensor.usm_ndarray:
+def over_lent_memory(array):
     """Return an array over the same memory, with an owner unknown to dpctl."""
     return tensor.usm_ndarray(
         array.shape, dtype=array.dtype, buffer=as_usm_memory(ForeignArray(array))
     )
 
 
-def prepare(name: str) -> tuple[list, Callable]:
+def prepare(name):
     """Return the threads of a control, and a round of one."""
     if name in ("owners", "shared"):
         queue = dpctl.SyclQueue("cpu", property="in_order")
@@ -174,20 +172,10 @@ def prepare(name: str) -> tuple[list, Callable]:
     return [Thread(name == "tight", False) for _ in range(4)], Thread.submit_and_ask
 
 
-def main() -> None:
+def main():
     """Run one control."""
     name = sys.argv[1]
-    assert name in (
-        "first",
-        "loose",
-        "tight",
-        "getter",
-        "owners",
-        "shared",
-        "waits",
-        "blas",
-        "blas-own",
-    ), __doc__
+    assert name in NAMES, __doc__
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else SECONDS
     faulthandler.dump_traceback_later(seconds + 14, exit=True)
     made, one = prepare(name)
@@ -196,7 +184,7 @@ def main() -> None:
             one(each)
     end = time.monotonic() + seconds
 
-    def work(each: Thread) -> None:
+    def work(each):
         while time.monotonic() < end:
             one(each)
 

@@ -1,7 +1,5 @@
 """A few rounds of `tests/run chaos`: exact results and no leak while workers are lost."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -14,7 +12,7 @@ pytest.importorskip("distributed")
 CHAOS = Path(__file__).parents[1] / "chaos"
 
 
-def test_a_pipeline_is_exact_and_leaks_nothing_while_workers_are_lost(tmp_path: Path) -> None:
+def test_a_pipeline_is_exact_and_leaks_nothing_while_workers_are_lost(tmp_path):
     # In these two rounds a worker is killed, one runs out of memory, and messages are slow.
     command = [sys.executable, str(CHAOS), "--rounds", "2", "--seed", "9", "--patience", "120"]
     done = subprocess.run(
@@ -31,7 +29,7 @@ def test_a_pipeline_is_exact_and_leaks_nothing_while_workers_are_lost(tmp_path: 
     assert not list(tmp_path.iterdir()), printed
 
 
-def test_unknown_sizes_are_refused() -> None:
+def test_unknown_sizes_are_refused():
     for option, value in (("--rounds", "0"), ("--workers", "0"), ("--workers", "9")):
         done = subprocess.run(
             [sys.executable, str(CHAOS), option, value], text=True, capture_output=True, timeout=60

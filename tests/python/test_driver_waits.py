@@ -1,14 +1,8 @@
 """Threads that wait for queues of any order at once do not lock up the CPU driver."""
 
-from __future__ import annotations
-
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 PRELUDE = '''
 import ctypes, faulthandler, os, sys, threading, time
@@ -88,20 +82,18 @@ def theirs():
 
 @pytest.mark.parametrize("whole_queue", [False, True])
 @pytest.mark.parametrize("in_order", [False, True])
-def test_threads_wait_beside_a_wait_for_an_out_of_order_queue(
-    run_python: Run, in_order: bool, whole_queue: bool
-) -> None:
+def test_threads_wait_beside_a_wait_for_an_out_of_order_queue(run_python, in_order, whole_queue):
     threads = f'(ours, "first", False, {whole_queue}), (ours, "second", {in_order}, {whole_queue})'
     print(run_python(PRELUDE + f"run({threads})").stdout)
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_threads_wait_beside_host_tasks_of_dpctl(run_python: Run, in_order: bool) -> None:
+def test_threads_wait_beside_host_tasks_of_dpctl(run_python, in_order):
     threads = f'(theirs,), (ours, "ours", {in_order}, False)'
     print(run_python(PRELUDE + BESIDE + f"run({threads})").stdout)
 
 
-def test_threads_wait_beside_host_tasks_of_dpctl_without_an_exchange(run_python: Run) -> None:
+def test_threads_wait_beside_host_tasks_of_dpctl_without_an_exchange(run_python):
     code = BESIDE.replace("    usmq.asarray(Foreign(MEMORY), copy=False)\n", "")
     assert code != BESIDE
     print(run_python(PRELUDE + code + 'run((theirs,), (ours, "ours", True, False))').stdout)
@@ -116,9 +108,7 @@ assert not REFUSED.usmq_layer_parts()
 
 
 @pytest.mark.parametrize(("before", "mapped"), [("", False), (REFUSED, True)])
-def test_threads_wait_without_the_layer_after_an_exchange(
-    run_python: Run, before: str, mapped: bool
-) -> None:
+def test_threads_wait_without_the_layer_after_an_exchange(run_python, before, mapped):
     threads = '(theirs,), (ours, "first", False, False), (ours, "second", True, False)'
     code = PRELUDE + before + BESIDE + f"run({threads})\n" + LISTED
     done = run_python(code, USMQ_WAIT_LAYER="0", OPENCL_LAYERS=None, USMQ_EMULATE_GPUS=None)
@@ -135,7 +125,7 @@ runpy.run_path(CONTROL, run_name="__main__")
 """
 
 
-def test_an_import_of_usmq_keeps_two_threads_of_dpctl_from_locking_up(run_python: Run) -> None:
+def test_an_import_of_usmq_keeps_two_threads_of_dpctl_from_locking_up(run_python):
     control = Path(__file__).parents[1] / "coexistence" / "control.py"
     print(run_python(f"CONTROL = {str(control)!r}" + PEER_ALONE).stdout)
 
@@ -149,28 +139,15 @@ print(sum("libusmq_layers" in line for line in open("/proc/self/maps")))
 
 @pytest.mark.parametrize(
     ("before", "listed"),
-    [
-        (None, ["libusmq_layers.so"]),
-        ("/nonexistent/other.so", ["libusmq_layers.so", "other.so"]),
-    ],
+    [(None, ["libusmq_layers.so"]), ("/nonexistent/other.so", ["libusmq_layers.so", "other.so"])],
 )
-def test_the_layer_stands_before_the_layers_of_the_user(
-    run_python: Run, before: str | None, listed: list[str]
-) -> None:
+def test_the_layer_stands_before_the_layers_of_the_user(run_python, before, listed):
     layers, mapped = run_python(
         LISTED, OPENCL_LAYERS=before, USMQ_EMULATE_GPUS=None
     ).stdout.splitlines()
     assert [Path(layer).name for layer in layers.split()[0].split(":")] == listed
     assert layers.endswith(" True")
     assert int(mapped) > 0
-
-
-def test_a_variable_omits_the_layer(run_python: Run) -> None:
-    lines = run_python(LISTED, OPENCL_LAYERS=None, USMQ_EMULATE_GPUS=None, USMQ_WAIT_LAYER="0")
-    layers, mapped = lines.stdout.splitlines()
-    assert "usmq" not in layers
-    assert layers.endswith(" False")
-    assert mapped == "0"
 
 
 RELEASES = """
@@ -190,7 +167,5 @@ for _ in range(600):
 """
 
 
-def test_queues_of_dpctl_that_are_released_after_a_query_do_not_stop_later_ones(
-    run_python: Run,
-) -> None:
+def test_queues_of_dpctl_that_are_released_after_a_query_do_not_stop_later_ones(run_python):
     run_python(RELEASES)
