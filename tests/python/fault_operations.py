@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import functools
 import itertools
 import pickle
 from collections.abc import Callable
@@ -327,22 +328,15 @@ def c_operations(peer: Peer) -> list[Operation]:
             release(ctypes.addressof(struct))
         return array.array.length
 
+    def free(block: int, _done: bool) -> None:
+        peer.call("free", block)
+
+    in_c = functools.partial(Operation, errors=(PeerError,))
     return [
-        Operation("c: current queue", current, errors=(PeerError,)),
-        Operation("c: queue of a device", queue_of, errors=(PeerError,)),
-        Operation("c: scope", scope, errors=(PeerError,)),
-        Operation(
-            "c: default queue",
-            default,
-            after=lambda _, __: usmq.set_default_queue(None),
-            errors=(PeerError,),
-        ),
-        Operation("c: allocate, use, free", blocks, errors=(PeerError,)),
-        Operation(
-            "c: arrow",
-            export,
-            set_up=lambda: peer.allocate(40),
-            after=lambda block, _: peer.call("free", block),
-            errors=(PeerError,),
-        ),
+        in_c("c: current queue", current),
+        in_c("c: queue of a device", queue_of),
+        in_c("c: scope", scope),
+        in_c("c: default queue", default, after=lambda _, __: usmq.set_default_queue(None)),
+        in_c("c: allocate, use, free", blocks),
+        in_c("c: arrow", export, set_up=lambda: peer.allocate(40), after=free),
     ]

@@ -133,17 +133,9 @@ def test_each_fault_raises_the_right_error(operations, name, lasting, fault, cod
     not HAS_FAULTS, reason="takes minutes: with the others of `tests/run test-faults`"
 )
 def test_each_call_of_a_cuda_driver_may_fail(tmp_path):
+    options = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-rs",
-            "-p",
-            "no:cacheprovider",
-            FOLDER / "faults.py",
-        ],
+        [sys.executable, *options, FOLDER / "faults.py"],
         env=environment(build(tmp_path)),
         capture_output=True,
         text=True,

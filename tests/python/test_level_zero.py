@@ -1,21 +1,14 @@
 """The rows of the table of backends on Level Zero; peer access and tiles have files."""
 
-from __future__ import annotations
-
 import os
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import usmq
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
 
 @pytest.fixture(autouse=True)
-def on_level_zero() -> None:
+def on_level_zero():
     if usmq.current_queue().device.backend != "level_zero":
         pytest.skip("needs a device of Level Zero: tests/run level-zero")
 
@@ -27,13 +20,13 @@ usmq.Kernel.from_opencl("kernel void f(global int *x) { x[get_global_id(0)] = 3;
 
 
 @pytest.fixture
-def without_compiler(tmp_path: Path) -> dict[str, str]:
+def without_compiler(tmp_path):
     """A folder before the others with an empty file in the compiler's place."""
     (tmp_path / "libocloc.so").touch()
     return {"LD_LIBRARY_PATH": str(tmp_path)}
 
 
-def test_the_error_names_the_package(run_python: Run, without_compiler: dict[str, str]) -> None:
+def test_the_error_names_the_package(run_python, without_compiler):
     done = run_python(BUILD, check=False, **without_compiler)
     assert done.returncode == 1
     assert "needs the library libocloc.so" in done.stderr
@@ -41,25 +34,25 @@ def test_the_error_names_the_package(run_python: Run, without_compiler: dict[str
     assert run_python(BUILD).stderr == ""
 
 
-def test_the_doctor_names_the_package(run_python: Run, without_compiler: dict[str, str]) -> None:
+def test_the_doctor_names_the_package(run_python, without_compiler):
     done = run_python(None, "-m", "usmq", "doctor", **without_compiler)
     assert "libocloc.so was not found, so kernels in OpenCL C do not compile" in done.stdout
     assert "sudo apt install intel-ocloc" in done.stdout
     assert "libocloc" not in run_python(None, "-m", "usmq", "doctor").stdout
 
 
-def test_the_doctor_names_the_adapter(run_python: Run) -> None:
+def test_the_doctor_names_the_adapter(run_python):
     for value, name in (("0", "level_zero"), ("1", "level_zero_v2")):
         done = run_python(None, "-m", "usmq", "doctor", SYCL_UR_USE_LEVEL_ZERO_V2=value)
         assert f"the adapter is {name}, by SYCL_UR_USE_LEVEL_ZERO_V2={value}" in done.stdout
 
 
-def queues() -> list[usmq.Queue]:
+def queues():
     return [usmq.Queue(device) for device in usmq.devices(backend="level_zero", device_type="gpu")]
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_pointers_have_their_kind_and_device(kind: str) -> None:
+def test_pointers_have_their_kind_and_device(kind):
     for queue in queues():
         x = usmq.zeros(100, "i4", queue=queue, usm_type=kind)
         found = usmq.pointer_info(x.ptr + 8, queue.context)
@@ -68,21 +61,21 @@ def test_pointers_have_their_kind_and_device(kind: str) -> None:
         assert found.device == queue.device or kind == "host"
 
 
-def test_other_addresses_are_not_memory_of_the_context() -> None:
+def test_other_addresses_are_not_memory_of_the_context():
     context = usmq.current_queue().context
     of_cpu = usmq.zeros(100, "i4", queue="opencl:cpu")
     for address in (id(context), np.zeros(8).ctypes.data, of_cpu.ptr, 0, 2**64 - 8):
         assert usmq.pointer_info(address, context) is None
 
 
-def test_memory_of_the_cpu_is_copied_by_one_command() -> None:
+def test_memory_of_the_cpu_is_copied_by_one_command():
     x = usmq.asarray(np.arange(1000), queue="opencl:cpu")
     for queue in queues():
         assert usmq.explain(x, queue=queue).steps[0].action == "copy_direct"
         assert usmq.collocate(x, queue=queue).tolist() == list(range(1000))
 
 
-def test_timestamps_are_in_order() -> None:
+def test_timestamps_are_in_order():
     x = usmq.zeros(1000, queue=usmq.Queue(profiling=True))
     add = usmq.elementwise("float *x", "x[i] += 1")
     events = [add(x) for _ in range(3)]
@@ -93,13 +86,13 @@ def test_timestamps_are_in_order() -> None:
 
 
 @pytest.mark.parametrize("priority", ["low", "normal", "high"])
-def test_queues_have_priorities(priority: str) -> None:
+def test_queues_have_priorities(priority):
     queue = usmq.Queue(priority=priority)
     assert queue.priority == priority
     assert usmq.full(3, 7, "i4", queue=queue).tolist() == [7, 7, 7]
 
 
-def test_limits_are_errors_that_name_them() -> None:
+def test_limits_are_errors_that_name_them():
     device = usmq.current_queue().device
     fill = usmq.Kernel.from_sycl(
         "#include <usmq/kernel.h>\nUSMQ_KERNEL(1) void fill(int *x) { x[global_id(0)] = 1; }",
@@ -127,7 +120,7 @@ print(len(kept), len(failed))
 """
 
 
-def test_one_failed_allocation_of_the_driver_costs_at_most_one_call(run_python: Run) -> None:
+def test_one_failed_allocation_of_the_driver_costs_at_most_one_call(run_python):
     if "USMQ_LEVEL_ZERO_OPENCL" not in os.environ:
         pytest.skip("needs the driver in front of Level Zero: tests/run level-zero")
     for at in range(1, 16):
@@ -157,7 +150,7 @@ print(usmq.full(4, 2, "i4", queue="opencl:cpu").tolist())
 """
 
 
-def test_a_lost_device_is_an_error_and_other_devices_work(run_python: Run) -> None:
+def test_a_lost_device_is_an_error_and_other_devices_work(run_python):
     if "USMQ_LEVEL_ZERO_OPENCL" not in os.environ:
         pytest.skip("needs the driver in front of Level Zero: tests/run level-zero")
     assert run_python(LOST, USMQ_LEVEL_ZERO_LOST_AFTER="10").stdout == "[2, 2, 2, 2]\n"
@@ -191,5 +184,5 @@ while not event.done():
     [{"UR_L0_USE_IMMEDIATE_COMMANDLISTS": "0"}, {"UR_L0_V2_FORCE_BATCHED": "1"}],
     ids=["v1", "v2"],
 )
-def test_batches_of_the_adapters_are_submitted(batches: dict[str, str], run_python: Run) -> None:
+def test_batches_of_the_adapters_are_submitted(batches, run_python):
     run_python(BATCHED, **batches)
