@@ -141,13 +141,13 @@ def test_a_second_driver_beside_the_first_is_kept(run_python, two_devices):
     assert two_devices[0].driver_version in versions
 
 
-def test_broken_drivers_do_not_hide_the_others(run_python, compiled, tmp_path):
+def test_broken_drivers_do_not_hide_the_others(run_python, tmp_path):
     """Not a library, an empty one, one without OpenCL, one that is not there; before and after."""
     driver = runtime_files("intel-opencl-rt")["libintelocl.so"]
     text, empty = tmp_path / "text.so", tmp_path / "empty.so"
     text.write_text("no library at all\n")
     empty.write_bytes(b"")
-    other = compiled("other.so", "int other(void) { return 0; }")
+    other = runtime_files("intel-cmplr-lib-ur")["libur_loader.so.0"]
     broken = [text, empty, other, tmp_path / "none.so"]
     for drivers in ([*broken, driver], [driver, *broken]):
         given = ":".join(map(str, drivers))
