@@ -1,7 +1,5 @@
 """A C library over usmq.h, compiled for the tests, and its functions for Python."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shlex
@@ -18,7 +16,6 @@ from ctypes import (
     py_object,
 )
 from pathlib import Path
-from typing import Any
 
 import usmq
 from arrow_structs import DEVICE_ARRAY, SCHEMA, ArrowDeviceArray, ArrowSchema, capsule
@@ -28,7 +25,7 @@ PACKAGE = Path(usmq.__file__).parent
 SOURCE = ROOT / "tests" / "cpp" / "c_api_peer.c"
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
-ARGUMENTS: dict[str, list[Any]] = {
+ARGUMENTS = {
     "header_version": [],
     "version": [],
     "last_error": [],
@@ -50,7 +47,7 @@ ARGUMENTS: dict[str, list[Any]] = {
 }
 
 
-def compiled(folder: Path, standard: str = "c99") -> Path:
+def compiled(folder, standard="c99"):
     """Return a library of the peer, built without compiler warnings."""
     library = folder / f"libpeer-{standard}.so"
     if "++" in standard:
@@ -68,7 +65,7 @@ def compiled(folder: Path, standard: str = "c99") -> Path:
     return library
 
 
-def declared(library: ctypes.CDLL) -> ctypes.CDLL:
+def declared(library):
     for name, arguments in ARGUMENTS.items():
         function = getattr(library, f"peer_{name}")
         function.argtypes = arguments
@@ -81,19 +78,19 @@ def declared(library: ctypes.CDLL) -> ctypes.CDLL:
 class Peer:
     """The functions, with Python's queues for addresses and exceptions for statuses."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library):
         self.library = library
 
-    def call(self, name: str, *arguments: Any) -> None:
+    def call(self, name, *arguments):
         status = getattr(self.library, f"peer_{name}")(*arguments)
         if status:
             raise PeerError(status, self.last_error())
 
-    def last_error(self) -> str:
-        text: bytes = self.library.peer_last_error()
+    def last_error(self):
+        text = self.library.peer_last_error()
         return text.decode()
 
-    def taken(self, address: c_void_p) -> usmq.Queue:
+    def taken(self, address):
         """Return the queue at an address that the caller owns, and release the address."""
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
@@ -104,25 +101,25 @@ class Peer:
         finally:
             self.call("queue_release", address)
 
-    def current_queue(self) -> usmq.Queue:
+    def current_queue(self):
         address = c_void_p()
         self.call("current_queue", byref(address))
         return self.taken(address)
 
-    def address_of(self, target: str) -> c_void_p:
+    def address_of(self, target):
         address = c_void_p()
         self.call("queue_of", target.encode(), byref(address))
         return address
 
-    def enter(self, target: str | None) -> int:
+    def enter(self, target):
         scope = c_uint64()
         self.call("scope_enter", None if target is None else target.encode(), byref(scope))
         return scope.value
 
-    def leave(self, scope: int) -> None:
+    def leave(self, scope):
         self.call("scope_leave", scope)
 
-    def allocate(self, nbytes: int, kind: int = 0, queue: c_void_p | None = None) -> int:
+    def allocate(self, nbytes, kind=0, queue=None):
         memory = c_void_p()
         self.call("allocate", nbytes, kind, queue, byref(memory))
         assert memory.value
@@ -132,7 +129,7 @@ class Peer:
 class PeerError(Exception):
     """A status and its text."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status, text):
         super().__init__(status, text)
         self.status, self.text = status, text
 
@@ -140,13 +137,13 @@ class PeerError(Exception):
 class Exported:
     """The result of usmq_arrow_export, as an object that implements the protocol."""
 
-    def __init__(self, peer: Peer, memory: int, format: bytes, length: int) -> None:
+    def __init__(self, peer, memory, format, length):
         self.schema, self.device = ArrowSchema(), ArrowDeviceArray()
         ctypes.memset(byref(self.device), 0xAB, ctypes.sizeof(self.device))
         at = addressof(self.schema), addressof(self.device)
         peer.call("arrow_export", memory, format, length, *at)
 
-    def __arrow_c_device_array__(self, requested: Any = None, **kwargs: Any) -> tuple[Any, Any]:
+    def __arrow_c_device_array__(self, requested=None, **kwargs):
         return (
             capsule(addressof(self.schema), SCHEMA),
             capsule(addressof(self.device), DEVICE_ARRAY),

@@ -1,7 +1,5 @@
 """Shared code of child processes: kernels of a given duration, and a watchdog."""
 
-from __future__ import annotations
-
 # After 60 s the child prints its stacks and ends with status 1.
 PRELUDE = '''
 import faulthandler, gc, os, statistics, sys, threading, time, weakref

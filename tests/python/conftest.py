@@ -1,16 +1,12 @@
 """Shared fixtures: real queues and devices, the kernels of the tests, and fresh interpreters."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,31 +29,31 @@ KERNELS = ("advance", "advance_into", "fill", "axpy", "copy_ints", "index2", "in
 
 
 @pytest.fixture(scope="session", autouse=True)
-def runtime() -> None:
+def runtime():
     """Query devices through usmq first: it makes the pip-installed CPU device visible to peers."""
     assert usmq.devices(), "no device is visible: see python -m usmq doctor"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def garbage() -> None:
+def garbage():
     """Collect garbage of other files before tests that count live objects."""
     gc.collect()
 
 
 @pytest.fixture(autouse=True)
-def no_process_default() -> Iterator[None]:
+def no_process_default():
     """Reset the process default, which a failed test may have left."""
     yield
     usmq.set_default_queue(None)
 
 
 @pytest.fixture
-def queue() -> usmq.Queue:
+def queue():
     return usmq.current_queue()
 
 
 @pytest.fixture(scope="session")
-def two_devices() -> tuple[usmq.Device, usmq.Device]:
+def two_devices():
     """Return two root devices of the default one's kind: GPUs, or the CPUs of two platforms."""
     default = usmq.current_queue().device
     kind = f"{default.backend}:{default.device_type}"
@@ -72,7 +68,7 @@ def two_devices() -> tuple[usmq.Device, usmq.Device]:
 
 
 @pytest.fixture(scope="session")
-def sub_device() -> usmq.Device:
+def sub_device():
     """Return a sub-device: one compute unit with a context of its own, or a tile of a GPU."""
     device = usmq.current_queue().device
     if device.max_compute_units < 2:
@@ -86,19 +82,19 @@ def sub_device() -> usmq.Device:
 
 
 @pytest.fixture(params=["second root device", "sub-device"])
-def other_queue(request: pytest.FixtureRequest) -> usmq.Queue:
+def other_queue(request):
     """Return a queue of another device: of one context with the default queue, on emulated GPUs."""
     return usmq.Queue(other_device(request))
 
 
 @pytest.fixture(params=["second root device", "sub-device"])
-def queue_of_other_context(request: pytest.FixtureRequest) -> usmq.Queue:
+def queue_of_other_context(request):
     """Return a queue of another device, whose context is not that of the default queue."""
     device = other_device(request)
     return usmq.Queue(device, context=usmq.Context([device]))
 
 
-def other_device(request: pytest.FixtureRequest) -> usmq.Device:
+def other_device(request):
     if request.param == "sub-device":
         return request.getfixturevalue("sub_device")
     first, second = request.getfixturevalue("two_devices")
@@ -106,22 +102,22 @@ def other_device(request: pytest.FixtureRequest) -> usmq.Device:
 
 
 @pytest.fixture(scope="session")
-def kernels() -> SimpleNamespace:
+def kernels():
     """Return the kernels of kernels.cpp by name."""
     built = {name: usmq.Kernel.from_sycl(SOURCE, name) for name in KERNELS}
     return SimpleNamespace(**built)
 
 
 @pytest.fixture(scope="session")
-def source() -> str:
+def source():
     return SOURCE
 
 
 @pytest.fixture(scope="session")
-def advanced() -> Callable[[Any, int], Any]:
+def advanced():
     """Return the oracle of the kernel `advance`: the states after the steps, in closed form."""
 
-    def advanced(states: Any, steps: int) -> Any:
+    def advanced(states, steps):
         mask = (1 << 32) - 1
         factor, term = 1, 0
         step_factor, step_term = 1664525, 1013904223
@@ -140,17 +136,10 @@ def advanced() -> Callable[[Any, int], Any]:
 
 
 @pytest.fixture(scope="session")
-def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_python():
     """Return a call that runs code in a fresh interpreter; an environment value of None unsets."""
 
-    def run(
-        code: str | None = None,
-        *args: str,
-        check: bool = True,
-        timeout: float = 120,
-        cwd: Path | None = None,
-        **environment: str | None,
-    ) -> subprocess.CompletedProcess[str]:
+    def run(code=None, *args, check=True, timeout=120, cwd=None, **environment):
         env = {
             name: value for name, value in (ENVIRONMENT | environment).items() if value is not None
         }
@@ -167,10 +156,10 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture(scope="session")
-def eventually() -> Callable[[Callable[[], bool]], bool]:
+def eventually():
     """Return a function that waits at most ten seconds for a condition and returns if it held."""
 
-    def eventually(condition: Callable[[], bool]) -> bool:
+    def eventually(condition):
         deadline = time.monotonic() + 10
         while not condition():
             if time.monotonic() > deadline:
@@ -182,13 +171,11 @@ def eventually() -> Callable[[Callable[[], bool]], bool]:
 
 
 @pytest.fixture
-def busy(
-    queue: usmq.Queue, kernels: SimpleNamespace
-) -> Iterator[Callable[[usmq.Queue], usmq.Event]]:
+def busy(queue, kernels):
     """Return a call that keeps a queue at work for as long as a test may look."""
     events = []
 
-    def busy(on: usmq.Queue) -> usmq.Event:
+    def busy(on):
         x = usmq.zeros(1, "u4", queue=on)
         events.append(kernels.advance(1, x, 1 << 29, queue=on))
         return events[-1]
@@ -198,7 +185,7 @@ def busy(
         event.wait()
 
 
-def skip_where_the_driver_knows_all_contexts(device: usmq.Device) -> None:
+def skip_where_the_driver_knows_all_contexts(device):
     """Skip on Level Zero: Intel's driver answers for the memory of every context of the process."""
     if device.backend == "level_zero":
         pytest.skip("Intel's Level Zero driver knows the memory of every context in each of them")

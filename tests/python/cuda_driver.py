@@ -11,7 +11,7 @@ import usmq
 FOLDER = Path(__file__).parent.parent / "cuda"
 
 
-def build(folder: Path, *flags: str) -> Path:
+def build(folder, *flags):
     """Return the folder with the mock driver inside."""
     compiler = shutil.which("cc")
     assert compiler, "a C compiler is needed, as for building usmq"
@@ -22,7 +22,7 @@ def build(folder: Path, *flags: str) -> Path:
     return folder
 
 
-def environment(driver: Path, **extra: str) -> dict[str, str]:
+def environment(driver, **extra):
     """Return this process's environment, with that driver in place of any other."""
     path = os.environ.get("LD_LIBRARY_PATH")
     return os.environ | {"LD_LIBRARY_PATH": f"{driver}:{path}" if path else str(driver)} | extra

@@ -1,12 +1,10 @@
 """The resident memory of this process."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 
-def resident_bytes() -> int:
+def resident_bytes():
     """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

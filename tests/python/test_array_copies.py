@@ -1,10 +1,7 @@
 """Copies: copy, copy_from, astype and to_numpy; the buffer protocol makes no copy."""
 
-from __future__ import annotations
-
 import gc
 import zlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +10,12 @@ import usmq
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 
 
-def views(host: Any) -> list[Any]:
+def views(host):
     return [host, host[1], host[:, ::2], host[::-1], host.T, host[1:, ::-2, 1:4], host[:0]]
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_copy_returns_an_independent_contiguous_array(number: int) -> None:
+def test_copy_returns_an_independent_contiguous_array(number):
     base = np.arange(120, dtype="i4").reshape(4, 5, 6)
     host, x = views(base)[number], views(usmq.asarray(base))[number]
     copy = x.copy()
@@ -34,7 +31,7 @@ def test_copy_returns_an_independent_contiguous_array(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(7))
 @pytest.mark.parametrize("source", ["numpy", "strided numpy", "usmq", "strided usmq"])
-def test_copy_from_writes_only_the_elements_of_a_view(number: int, source: str) -> None:
+def test_copy_from_writes_only_the_elements_of_a_view(number, source):
     base = np.arange(120, dtype="i4").reshape(4, 5, 6)
     x = usmq.asarray(base)
     target, expected = views(x)[number], views(base)[number]
@@ -50,7 +47,7 @@ def test_copy_from_writes_only_the_elements_of_a_view(number: int, source: str) 
 
 
 @pytest.mark.parametrize("shape", [(3,), (5,), (2, 2), (4, 1), (0,)])
-def test_copy_from_another_shape_is_a_value_error(shape: tuple[int, ...]) -> None:
+def test_copy_from_another_shape_is_a_value_error(shape):
     x = usmq.zeros(4, "i4")
     for other in (np.ones(shape, "i4"), usmq.full(shape, 1, "i4")):
         with pytest.raises(ValueError, match="shape"):
@@ -59,12 +56,12 @@ def test_copy_from_another_shape_is_a_value_error(shape: tuple[int, ...]) -> Non
 
 
 @pytest.mark.parametrize("other", [None, "abcd", object()])
-def test_copy_from_something_else_is_a_type_error(other: Any) -> None:
+def test_copy_from_something_else_is_a_type_error(other):
     with pytest.raises(TypeError):
         usmq.zeros(4, "u1").copy_from(other)
 
 
-def test_copy_from_an_overlapping_view_matches_numpy() -> None:
+def test_copy_from_an_overlapping_view_matches_numpy():
     host = np.arange(1000, dtype="i4")
     x = usmq.asarray(host)
     x[100:].copy_from(x[:-100])
@@ -75,7 +72,7 @@ def test_copy_from_an_overlapping_view_matches_numpy() -> None:
 
 
 @pytest.mark.parametrize("source", DTYPES)
-def test_astype_converts_like_numpy(source: str) -> None:
+def test_astype_converts_like_numpy(source):
     values = [0, 1] if source == "?" else [0, 1, 2, 100, 127]
     if source[0] in "if":
         values += [-1, -128]
@@ -98,7 +95,7 @@ def test_astype_converts_like_numpy(source: str) -> None:
         np.testing.assert_array_equal(got.to_numpy(), expected, err_msg=f"{source} to {target}")
 
 
-def test_astype_of_integers_wraps_and_of_floats_rounds() -> None:
+def test_astype_of_integers_wraps_and_of_floats_rounds():
     wide = np.array([300, -1, 2**31, 2**40 + 5], "i8")
     for target in ("i1", "u1", "i2", "i4", "u4", "u8"):
         np.testing.assert_array_equal(
@@ -111,7 +108,7 @@ def test_astype_of_integers_wraps_and_of_floats_rounds() -> None:
     assert np.isnan(usmq.asarray(np.array([np.nan], "f4")).astype("f8").to_numpy()).all()
 
 
-def test_astype_of_a_view_and_of_an_empty_array() -> None:
+def test_astype_of_a_view_and_of_an_empty_array():
     host = np.arange(24, dtype="i4").reshape(4, 6)
     x = usmq.asarray(host)
     np.testing.assert_array_equal(x.T[::-1, 1:].astype("f8").to_numpy(), host.T[::-1, 1:])
@@ -120,13 +117,13 @@ def test_astype_of_a_view_and_of_an_empty_array() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["nosuch", "S4", object, None, 3])
-def test_astype_to_something_else_is_an_error(dtype: Any) -> None:
+def test_astype_to_something_else_is_an_error(dtype):
     with pytest.raises((TypeError, ValueError)):
         usmq.zeros(3).astype(dtype)
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_to_numpy_is_a_writable_copy(kind: str) -> None:
+def test_to_numpy_is_a_writable_copy(kind):
     x = usmq.zeros((2, 3), usm_type=kind)
     host = x.to_numpy()
     assert type(host) is np.ndarray
@@ -138,7 +135,7 @@ def test_to_numpy_is_a_writable_copy(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["shared", "host"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_host_accessible_memory_is_a_buffer_without_a_copy(dtype: str, kind: str) -> None:
+def test_host_accessible_memory_is_a_buffer_without_a_copy(dtype, kind):
     x = usmq.zeros((3, 4), dtype, usm_type=kind)
     host = np.asarray(x)
     assert host.dtype == np.dtype(dtype)
@@ -151,7 +148,7 @@ def test_host_accessible_memory_is_a_buffer_without_a_copy(dtype: str, kind: str
 
 @pytest.mark.parametrize("kind", ["shared", "host"])
 @pytest.mark.parametrize("number", range(7))
-def test_a_view_is_a_strided_buffer(number: int, kind: str) -> None:
+def test_a_view_is_a_strided_buffer(number, kind):
     base = np.arange(120, dtype="i4").reshape(4, 5, 6)
     host, x = views(base)[number], views(usmq.asarray(base, usm_type=kind))[number]
     view = memoryview(x)
@@ -165,12 +162,12 @@ def test_a_view_is_a_strided_buffer(number: int, kind: str) -> None:
     assert view.tolist() == host.tolist()
 
 
-def test_a_0_d_array_is_a_buffer() -> None:
+def test_a_0_d_array_is_a_buffer():
     view = memoryview(usmq.full((), 2.5, "f8", usm_type="shared"))
     assert (view.ndim, view.format, view.tolist()) == (0, "d", 2.5)
 
 
-def test_a_consumer_that_needs_contiguous_memory_gets_an_error() -> None:
+def test_a_consumer_that_needs_contiguous_memory_gets_an_error():
     x = usmq.arange(0, 10, 1, dtype="u1", usm_type="shared")
     assert bytes(x[:3]) == b"\0\1\2"
     assert zlib.crc32(x[:3]) == zlib.crc32(b"\0\1\2")
@@ -180,7 +177,7 @@ def test_a_consumer_that_needs_contiguous_memory_gets_an_error() -> None:
     assert memoryview(x[::2]).tobytes() == bytes([0, 2, 4, 6, 8])
 
 
-def test_device_memory_refuses_the_buffer_protocol() -> None:
+def test_device_memory_refuses_the_buffer_protocol():
     x = usmq.arange(0, 4, 1, dtype="i4", usm_type="device")
     for consume in (memoryview, lambda a: np.frombuffer(a, "i4")):
         with pytest.raises(BufferError) as caught:
@@ -188,7 +185,7 @@ def test_device_memory_refuses_the_buffer_protocol() -> None:
         assert "to_numpy" in str(caught.value)
 
 
-def test_numpy_never_gets_a_wrong_array_of_device_memory() -> None:
+def test_numpy_never_gets_a_wrong_array_of_device_memory():
     x = usmq.arange(0, 4, 1, dtype="i4", usm_type="device")
     try:
         host = np.asarray(x)
@@ -199,7 +196,7 @@ def test_numpy_never_gets_a_wrong_array_of_device_memory() -> None:
 
 
 @pytest.mark.parametrize("kind", ["shared", "host"])
-def test_a_buffer_keeps_its_memory(kind: str) -> None:
+def test_a_buffer_keeps_its_memory(kind):
     x = usmq.arange(0, 1000, 1, dtype="i4", usm_type=kind)
     host = np.asarray(x[500:])
     del x
@@ -210,13 +207,13 @@ def test_a_buffer_keeps_its_memory(kind: str) -> None:
     assert host.tolist() == list(range(500, 1000))
 
 
-def test_a_large_array_survives_the_round_trip() -> None:
+def test_a_large_array_survives_the_round_trip():
     host = np.random.default_rng(1).integers(0, 256, 20_000_003, dtype="u1")
     x = usmq.asarray(host)
     assert (x.copy().to_numpy() == host).all()
 
 
-def test_bfloat16_rounds_to_nearest_even_and_round_trips() -> None:
+def test_bfloat16_rounds_to_nearest_even_and_round_trips():
     every = np.arange(1 << 16, dtype="u4") << 16
     # All bfloat16 values, and numbers just below, at and just above the midpoints.
     source = (every[:, None] + np.array([0, 0x7FFF, 0x8000, 0x8001], "u4")).reshape(-1).view("f4")
@@ -238,7 +235,7 @@ def test_bfloat16_rounds_to_nearest_even_and_round_trips() -> None:
 
 @pytest.mark.parametrize("size", [(256 << 10) - 1, 256 << 10, (256 << 10) + 1, 524_287, 999_983])
 @pytest.mark.parametrize("in_order", [True, False])
-def test_large_copies_and_fills_of_any_size_are_complete(size: int, in_order: bool) -> None:
+def test_large_copies_and_fills_of_any_size_are_complete(size, in_order):
     queue = usmq.Queue(in_order=in_order)
     numbers = np.random.default_rng(size).integers(0, 255, size, dtype="u1")
     x = usmq.asarray(numbers, queue=queue)

@@ -1,7 +1,5 @@
 """Fills, ranges and assigned elements return at once while an unrelated kernel runs."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -43,7 +41,7 @@ print(max(took), done)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_returns_at_once_every_time(run_python: Run, name: str) -> None:
+def test_a_call_returns_at_once_every_time(run_python, name):
     took, done = run_python(PRELUDE + CODE, CALLS[name]).stdout.split()
     assert done == "False", f"a call took {took} s, so the kernel of 3 s had ended"
     assert float(took) < 0.3

@@ -1,7 +1,5 @@
 """usmq.h from a C library that Python loads: one current queue, memory, Arrow, errors."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import ctypes
@@ -10,10 +8,8 @@ import re
 import shlex
 import subprocess
 import threading
-from collections.abc import Callable
 from ctypes import addressof, byref, c_int, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,28 +33,28 @@ from c_peer import PACKAGE, ROOT, STRICT, Exported, Peer, PeerError, compiled, d
 
 
 @pytest.fixture(scope="session")
-def peer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def peer_path(tmp_path_factory):
     return compiled(tmp_path_factory.mktemp("peer"))
 
 
 @pytest.fixture
-def peer(peer_path: Path) -> Peer:
+def peer(peer_path):
     return Peer(declared(ctypes.CDLL(str(peer_path))))
 
 
 @pytest.fixture
-def other(two_devices: tuple[usmq.Device, usmq.Device]) -> usmq.Queue:
+def other(two_devices):
     first, second = two_devices
     return usmq.Queue(second if usmq.current_queue().device == first else first)
 
 
 @pytest.mark.parametrize("standard", ["c11", "gnu17", "c++11", "c++17", "c++20"])
-def test_the_header_compiles_as_c_and_cpp(tmp_path: Path, standard: str) -> None:
+def test_the_header_compiles_as_c_and_cpp(tmp_path, standard):
     peer = Peer(declared(ctypes.CDLL(str(compiled(tmp_path, standard)))))
     assert peer.current_queue() == usmq.current_queue()
 
 
-def test_the_header_for_cpp_compiles_without_warnings(tmp_path: Path) -> None:
+def test_the_header_for_cpp_compiles_without_warnings(tmp_path):
     built = checked_cpp(
         tmp_path,
         "usmq::scope scope(usmq::queue(nullptr)); const usmq::scope here;\n"
@@ -69,13 +65,13 @@ def test_the_header_for_cpp_compiles_without_warnings(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
 
 
-def test_the_queue_of_a_scope_that_ends_at_once_does_not_compile(tmp_path: Path) -> None:
+def test_the_queue_of_a_scope_that_ends_at_once_does_not_compile(tmp_path):
     built = checked_cpp(tmp_path, 'sycl::queue &queue = usmq::scope("cpu").queue(); queue.wait();')
     assert built.returncode != 0
     assert "deleted" in built.stderr
 
 
-def checked_cpp(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
+def checked_cpp(tmp_path, body):
     """Check a program in C++ without making one."""
     source = tmp_path / "all.cpp"
     source.write_text(f"#include <usmq.hpp>\nint main() {{ {body} }}\n")
@@ -86,7 +82,7 @@ def checked_cpp(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def usmq_sycl_include() -> str:
+def usmq_sycl_include():
     import importlib.metadata
 
     files = importlib.metadata.files("intel-sycl-rt") or []
@@ -94,7 +90,7 @@ def usmq_sycl_include() -> str:
     return str(Path(str(header.locate())).resolve().parents[1])
 
 
-def test_header_library_and_package_have_the_same_version(peer: Peer) -> None:
+def test_header_library_and_package_have_the_same_version(peer):
     cargo = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
     version = re.search(r'^version = "(.*)"$', cargo, re.MULTILINE)
     assert version
@@ -105,11 +101,11 @@ def test_header_library_and_package_have_the_same_version(peer: Peer) -> None:
 # --- one current queue
 
 
-def test_c_gets_the_default_queue(peer: Peer) -> None:
+def test_c_gets_the_default_queue(peer):
     assert peer.current_queue() == usmq.current_queue()
 
 
-def test_c_gets_the_scope_of_its_python_caller(peer: Peer, other: usmq.Queue) -> None:
+def test_c_gets_the_scope_of_its_python_caller(peer, other):
     with usmq.use_queue(other):
         assert peer.current_queue() == other
         with usmq.use_queue(None):
@@ -117,7 +113,7 @@ def test_c_gets_the_scope_of_its_python_caller(peer: Peer, other: usmq.Queue) ->
     assert peer.current_queue() == usmq.current_queue() != other
 
 
-def test_each_python_thread_has_its_own_scope_in_c(peer: Peer, other: usmq.Queue) -> None:
+def test_each_python_thread_has_its_own_scope_in_c(peer, other):
     default, seen = usmq.current_queue(), []
     with usmq.use_queue(other):
         for run in (lambda f: f(), contextvars.copy_context().run):
@@ -127,11 +123,11 @@ def test_each_python_thread_has_its_own_scope_in_c(peer: Peer, other: usmq.Queue
     assert seen == [default, other]
 
 
-def test_asyncio_tasks_have_separate_c_scopes(peer: Peer, other: usmq.Queue) -> None:
+def test_asyncio_tasks_have_separate_c_scopes(peer, other):
     default = usmq.current_queue()
     filters = {queue: queue.device.filter_string for queue in (default, other)}
 
-    async def work(queue: usmq.Queue) -> list[bool]:
+    async def work(queue):
         scope = peer.enter(filters[queue])
         seen = []
         for _ in range(5):
@@ -140,14 +136,14 @@ def test_asyncio_tasks_have_separate_c_scopes(peer: Peer, other: usmq.Queue) -> 
         peer.leave(scope)
         return seen
 
-    async def both() -> list[list[bool]]:
+    async def both():
         return await asyncio.gather(work(other), work(default), work(other))
 
     assert all(all(seen) for seen in asyncio.run(both()))
     assert peer.current_queue() == default
 
 
-def test_a_scope_entered_in_c_applies_to_its_python_caller(peer: Peer, other: usmq.Queue) -> None:
+def test_a_scope_entered_in_c_applies_to_its_python_caller(peer, other):
     default = usmq.current_queue()
     scope = peer.enter(other.device.filter_string)
     try:
@@ -161,7 +157,7 @@ def test_a_scope_entered_in_c_applies_to_its_python_caller(peer: Peer, other: us
     assert usmq.current_queue() == default
 
 
-def test_a_scope_entered_in_c_takes_any_queue(peer: Peer, other: usmq.Queue) -> None:
+def test_a_scope_entered_in_c_takes_any_queue(peer, other):
     address, scope = peer.address_of(other.device.filter_string), c_uint64()
     peer.call("scope_enter_on", address, byref(scope))
     assert usmq.current_queue() == other
@@ -169,7 +165,7 @@ def test_a_scope_entered_in_c_takes_any_queue(peer: Peer, other: usmq.Queue) -> 
     assert peer.taken(address) == other
 
 
-def test_a_null_target_enters_a_scope_without_a_change(peer: Peer, other: usmq.Queue) -> None:
+def test_a_null_target_enters_a_scope_without_a_change(peer, other):
     with usmq.use_queue(other):
         scope = peer.enter(None)
         assert peer.current_queue() == other
@@ -177,7 +173,7 @@ def test_a_null_target_enters_a_scope_without_a_change(peer: Peer, other: usmq.Q
         assert peer.current_queue() == other
 
 
-def test_scopes_are_exited_once_and_innermost_first(peer: Peer, other: usmq.Queue) -> None:
+def test_scopes_are_exited_once_and_innermost_first(peer, other):
     outer, inner = peer.enter(other.device.filter_string), peer.enter(None)
     with pytest.raises(PeerError, match="not the innermost") as wrong:
         peer.leave(outer)
@@ -192,11 +188,11 @@ def test_scopes_are_exited_once_and_innermost_first(peer: Peer, other: usmq.Queu
             peer.leave(scope)
 
 
-def test_a_scope_is_exited_in_the_context_that_entered_it(peer: Peer) -> None:
+def test_a_scope_is_exited_in_the_context_that_entered_it(peer):
     scope = peer.enter("cpu")
-    failed: list[PeerError] = []
+    failed = []
 
-    def leave() -> None:
+    def leave():
         try:
             peer.leave(scope)
         except PeerError as error:
@@ -210,9 +206,7 @@ def test_a_scope_is_exited_in_the_context_that_entered_it(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("loader", [ctypes.CDLL, ctypes.PyDLL], ids=["without GIL", "with GIL"])
-def test_a_thread_unknown_to_python_never_takes_the_gil(
-    peer_path: Path, other: usmq.Queue, loader: type[ctypes.CDLL]
-) -> None:
+def test_a_thread_unknown_to_python_never_takes_the_gil(peer_path, other, loader):
     # With PyDLL the caller holds the GIL and waits for the thread: taking it there would hang.
     peer = Peer(declared(loader(str(peer_path))))
     before, inside, after, order = c_void_p(), c_void_p(), c_void_p(), c_int()
@@ -225,7 +219,7 @@ def test_a_thread_unknown_to_python_never_takes_the_gil(
     assert [peer.taken(at) for at in (before, inside, after)] == [default, other, default]
 
 
-def test_the_process_has_one_default_queue(peer: Peer, other: usmq.Queue) -> None:
+def test_the_process_has_one_default_queue(peer, other):
     default = usmq.current_queue()
     peer.call("set_default_queue", other.device.filter_string.encode())
     assert usmq.current_queue() == peer.current_queue() == other
@@ -238,7 +232,7 @@ def test_the_process_has_one_default_queue(peer: Peer, other: usmq.Queue) -> Non
     assert usmq.current_queue() == default
 
 
-def test_the_queue_of_a_target_matches_python(peer: Peer, other: usmq.Queue) -> None:
+def test_the_queue_of_a_target_matches_python(peer, other):
     for queue in (usmq.current_queue(), other):
         assert peer.taken(peer.address_of(queue.device.filter_string)) == queue
     address = c_void_p()
@@ -258,9 +252,7 @@ def test_the_queue_of_a_target_matches_python(peer: Peer, other: usmq.Queue) -> 
         (b"\xff", VALUE, "UTF-8"),
     ],
 )
-def test_an_invalid_target_gives_a_status_and_a_message(
-    peer: Peer, target: bytes, status: int, text: str
-) -> None:
+def test_an_invalid_target_gives_a_status_and_a_message(peer, target, status, text):
     place = c_uint64(77)
     for name in ("queue_of", "scope_enter"):
         with pytest.raises(PeerError, match=re.escape(text)) as wrong:
@@ -272,9 +264,9 @@ def test_an_invalid_target_gives_a_status_and_a_message(
     assert usmq.current_queue() == usmq.Queue()
 
 
-def test_a_null_result_pointer_is_refused(peer: Peer) -> None:
+def test_a_null_result_pointer_is_refused(peer):
     memory = peer.allocate(8)
-    calls: list[tuple[Any, ...]] = [
+    calls = [
         ("current_queue", None),
         ("queue_of", b"cpu", None),
         ("scope_enter", b"cpu", None),
@@ -290,7 +282,7 @@ def test_a_null_result_pointer_is_refused(peer: Peer) -> None:
     peer.call("free", memory)
 
 
-def test_the_text_of_an_error_belongs_to_its_thread(peer: Peer) -> None:
+def test_the_text_of_an_error_belongs_to_its_thread(peer):
     with pytest.raises(PeerError):
         peer.enter("gpu:99")
     texts = [peer.last_error()]
@@ -305,7 +297,7 @@ def test_the_text_of_an_error_belongs_to_its_thread(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [(0, "device"), (1, "shared"), (2, "host")])
-def test_memory_comes_from_the_pools_and_returns_to_them(peer: Peer, kind: int, name: str) -> None:
+def test_memory_comes_from_the_pools_and_returns_to_them(peer, kind, name):
     before = usmq.memory_stats()[name]
     memory = peer.allocate(1000, kind)
     now = usmq.memory_stats()[name]
@@ -315,7 +307,7 @@ def test_memory_comes_from_the_pools_and_returns_to_them(peer: Peer, kind: int, 
     assert usmq.memory_stats()[name]["live"] == before["live"]
 
 
-def test_zero_bytes_have_an_address_and_null_can_be_freed(peer: Peer) -> None:
+def test_zero_bytes_have_an_address_and_null_can_be_freed(peer):
     first, second = peer.allocate(0), peer.allocate(0)
     assert first != second
     peer.call("free", first)
@@ -323,7 +315,7 @@ def test_zero_bytes_have_an_address_and_null_can_be_freed(peer: Peer) -> None:
     peer.call("free", None)
 
 
-def test_addresses_that_are_not_blocks_are_refused(peer: Peer) -> None:
+def test_addresses_that_are_not_blocks_are_refused(peer):
     memory = peer.allocate(64)
     peer.call("free", memory)
     for address in (memory, memory + 1, 4096):
@@ -336,13 +328,13 @@ def test_addresses_that_are_not_blocks_are_refused(peer: Peer) -> None:
     assert wrong.value.status == VALUE
 
 
-def test_a_failed_allocation_is_an_error_with_sizes(peer: Peer) -> None:
+def test_a_failed_allocation_is_an_error_with_sizes(peer):
     with pytest.raises(PeerError, match=r"failed: .* in use") as wrong:
         peer.allocate(1 << 50)
     assert wrong.value.status == ALLOCATION
 
 
-def test_memory_is_refused_on_queues_that_cannot_access_it(peer: Peer, other: usmq.Queue) -> None:
+def test_memory_is_refused_on_queues_that_cannot_access_it(peer, other):
     memory, address = peer.allocate(64), peer.address_of(other.device.filter_string)
     with pytest.raises(PeerError, match="cannot be used from") as wrong:
         peer.call("use_on", memory, address)
@@ -351,9 +343,7 @@ def test_memory_is_refused_on_queues_that_cannot_access_it(peer: Peer, other: us
     peer.call("free", memory)
 
 
-def test_freed_memory_is_reused_after_the_work_of_its_queues(
-    peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
-) -> None:
+def test_freed_memory_is_reused_after_the_work_of_its_queues(peer, queue, busy):
     nbytes = 3 << 20
     elsewhere = usmq.Queue(queue, profiling=True)
     assert elsewhere != queue
@@ -371,9 +361,7 @@ def test_freed_memory_is_reused_after_the_work_of_its_queues(
         peer.call("free", block)
 
 
-def test_work_on_a_second_queue_delays_the_reuse_of_freed_memory(
-    peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
-) -> None:
+def test_work_on_a_second_queue_delays_the_reuse_of_freed_memory(peer, queue, busy):
     nbytes = 5 << 20
     elsewhere = usmq.Queue(queue, profiling=True)
     memory = peer.allocate(nbytes)
@@ -395,7 +383,7 @@ def test_work_on_a_second_queue_delays_the_reuse_of_freed_memory(
 
 
 @pytest.mark.parametrize("format", [b"c", b"C", b"s", b"S", b"i", b"I", b"l", b"L", b"f", b"g"])
-def test_a_block_becomes_an_arrow_column_without_a_copy(peer: Peer, format: bytes) -> None:
+def test_a_block_becomes_an_arrow_column_without_a_copy(peer, format):
     memory = peer.allocate(80)
     exported = Exported(peer, memory, format, 10)
     assert exported.device.device_type == ONEAPI
@@ -407,9 +395,7 @@ def test_a_block_becomes_an_arrow_column_without_a_copy(peer: Peer, format: byte
     peer.call("free", memory)
 
 
-def test_the_event_of_an_export_follows_the_work_of_the_queue(
-    peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
-) -> None:
+def test_the_event_of_an_export_follows_the_work_of_the_queue(peer, queue, busy):
     memory = peer.allocate(64)
     event = busy(queue)
     exported = Exported(peer, memory, b"l", 8)
@@ -422,7 +408,7 @@ def test_the_event_of_an_export_follows_the_work_of_the_queue(
     peer.call("free", memory)
 
 
-def test_an_export_keeps_the_memory_after_the_block_is_freed(peer: Peer) -> None:
+def test_an_export_keeps_the_memory_after_the_block_is_freed(peer):
     live = usmq.memory_stats()["device"]["live"]
     memory = peer.allocate(64)
     column = usmq.from_arrow(Exported(peer, memory, b"l", 8))
@@ -445,9 +431,7 @@ def test_an_export_keeps_the_memory_after_the_block_is_freed(peer: Peer) -> None
         (b"c", 2**62, VALUE, "do not fit"),
     ],
 )
-def test_invalid_columns_are_refused(
-    peer: Peer, format: bytes | None, length: int, status: int, text: str
-) -> None:
+def test_invalid_columns_are_refused(peer, format, length, status, text):
     memory, device = peer.allocate(64), ArrowDeviceArray()
     with pytest.raises(PeerError, match=text) as wrong:
         peer.call("arrow_export", memory, format, length, None, addressof(device))
@@ -459,7 +443,7 @@ def test_invalid_columns_are_refused(
 # --- which usmq answers
 
 
-def loading(peer_path: Path, code: str) -> str:
+def loading(peer_path, code):
     return f"""
 import ctypes
 peer = ctypes.CDLL({str(peer_path)!r})
@@ -469,9 +453,7 @@ place = ctypes.c_void_p()
 """
 
 
-def test_python_without_usmq_gets_the_advice_to_import_it(
-    peer_path: Path, run_python: Callable[..., Any]
-) -> None:
+def test_python_without_usmq_gets_the_advice_to_import_it(peer_path, run_python):
     code = """
 print(peer.peer_version(), peer.peer_current_queue(ctypes.byref(place)))
 print(peer.peer_last_error().decode())
@@ -484,7 +466,7 @@ print(peer.peer_current_queue(ctypes.byref(place)), bool(place.value))
     assert done[2] == "0 True"
 
 
-def test_a_program_without_usmq_gets_both_ways_to_it(tmp_path: Path) -> None:
+def test_a_program_without_usmq_gets_both_ways_to_it(tmp_path):
     (tmp_path / "program.c").write_text("""
 #include <usmq.h>
 
@@ -513,9 +495,7 @@ LIBRARY = PACKAGE / "lib" / "libusmq.so.0"
 
 @pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
 @pytest.mark.parametrize("linked", [False, True], ids=["found", "linked"])
-def test_a_plain_c_program_runs_without_the_mathematical_library(
-    tmp_path: Path, linked: bool
-) -> None:
+def test_a_plain_c_program_runs_without_the_mathematical_library(tmp_path, linked):
     (tmp_path / "program.c").write_text("""
 #include <stdio.h>
 #include <usmq.h>
@@ -546,9 +526,7 @@ int main(void) {
 
 
 @pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
-def test_a_c_library_in_use_and_the_package_refuse_each_other(
-    run_python: Callable[..., Any],
-) -> None:
+def test_a_c_library_in_use_and_the_package_refuse_each_other(run_python):
     code = f"""
 import ctypes, sys
 library = ctypes.CDLL({str(LIBRARY)!r})
@@ -564,7 +542,7 @@ print("imported")
     assert "RuntimeConflictError: this process already uses libusmq.so" in done.stderr
 
 
-def test_a_forked_child_gets_a_status(peer_path: Path, run_python: Callable[..., Any]) -> None:
+def test_a_forked_child_gets_a_status(peer_path, run_python):
     code = """
 import os, usmq
 usmq.devices()

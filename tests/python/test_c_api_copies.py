@@ -1,9 +1,6 @@
 """usmq_copy and usmq_event_wait from a C library that Python loads."""
 
-from __future__ import annotations
-
 import ctypes
-from collections.abc import Callable
 from ctypes import addressof
 
 import pytest
@@ -15,11 +12,11 @@ CAPTURE = 17
 
 
 @pytest.fixture(scope="module")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
+def peer(tmp_path_factory):
     return Peer(declared(ctypes.CDLL(str(compiled(tmp_path_factory.mktemp("peer"))))))
 
 
-def test_copies_between_all_kinds_of_memory(peer: Peer) -> None:
+def test_copies_between_all_kinds_of_memory(peer):
     """Host to USM, USM to USM of each pair of kinds, USM to host, and between two host buffers."""
     source, target = (ctypes.create_string_buffer(bytes(n), 1000) for n in (1000, 1000))
     source.raw = bytes(number % 251 for number in range(1000))
@@ -41,9 +38,7 @@ def test_copies_between_all_kinds_of_memory(peer: Peer) -> None:
         peer.call("free", block)
 
 
-def test_a_copy_waits_for_the_work_of_usmq_on_the_memory(
-    peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
-) -> None:
+def test_a_copy_waits_for_the_work_of_usmq_on_the_memory(peer, queue, busy):
     x = usmq.zeros(8, "i4", queue=queue)
     event = busy(queue)
     x.fill(7)
@@ -53,7 +48,7 @@ def test_a_copy_waits_for_the_work_of_usmq_on_the_memory(
     assert list(values) == [7] * 8
 
 
-def test_calls_that_are_not_possible_inside_a_capture_have_their_own_status(peer: Peer) -> None:
+def test_calls_that_are_not_possible_inside_a_capture_have_their_own_status(peer):
     header = (PACKAGE / "include" / "usmq.h").read_text(encoding="utf-8")
     assert f"USMQ_ERROR_CAPTURE = {CAPTURE}," in header
     x, values = usmq.full(8, 3, "i4"), (ctypes.c_int32 * 8)()
@@ -70,9 +65,7 @@ def test_calls_that_are_not_possible_inside_a_capture_have_their_own_status(peer
     assert list(values) == [7] * 8
 
 
-def test_copies_between_two_devices(
-    peer: Peer, two_devices: tuple[usmq.Device, usmq.Device]
-) -> None:
+def test_copies_between_two_devices(peer, two_devices):
     first, second = (usmq.zeros(8, "i4", queue=device) for device in two_devices)
     first.fill(7)
     peer.call("copy", second.ptr, first.ptr, 32)
@@ -80,15 +73,13 @@ def test_copies_between_two_devices(
 
 
 @pytest.mark.parametrize("arguments", [(None, 8, 8), (8, None, 8), (8, 8, 2**63)])
-def test_copies_without_an_address_or_too_large_are_refused(
-    peer: Peer, arguments: tuple[int | None, int | None, int]
-) -> None:
+def test_copies_without_an_address_or_too_large_are_refused(peer, arguments):
     with pytest.raises(PeerError, match="pass two valid addresses") as caught:
         peer.call("copy", *arguments)
     assert caught.value.status == VALUE
 
 
-def test_a_copy_beyond_the_allocation_is_refused(peer: Peer) -> None:
+def test_a_copy_beyond_the_allocation_is_refused(peer):
     block = peer.allocate(1000)
     target = ctypes.create_string_buffer(1 << 20)
     with pytest.raises(PeerError, match="beyond its allocation"):
@@ -96,9 +87,7 @@ def test_a_copy_beyond_the_allocation_is_refused(peer: Peer) -> None:
     peer.call("free", block)
 
 
-def test_a_wait_for_an_event_of_an_export(
-    peer: Peer, queue: usmq.Queue, busy: Callable[[usmq.Queue], usmq.Event]
-) -> None:
+def test_a_wait_for_an_event_of_an_export(peer, queue, busy):
     memory = peer.allocate(64)
     event = busy(queue)
     exported = Exported(peer, memory, b"l", 8)

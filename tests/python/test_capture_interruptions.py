@@ -1,7 +1,5 @@
 """Signal handlers, trace functions and finalizers that run inside a capture work directly."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools
@@ -10,8 +8,6 @@ import signal
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,14 +19,14 @@ add = usmq.elementwise("const float *x, float *y", "y[i] += x[i]")
 class Work:
     """Calls of all kinds by an interruption, on arrays of the block and on its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.x, self.y = usmq.ones(8), usmq.zeros(8)
         self.shared = usmq.zeros(8, usm_type="host")
-        self.seen: list[Any] = []
+        self.seen = []
         # The first build in a process loads compilers of Intel that take SIGUSR1.
         add(self.x, usmq.zeros(8)).wait()
 
-    def __call__(self) -> None:
+    def __call__(self):
         own = usmq.full(8, 2, "f4")
         add(self.x, own).wait()
         own[0] = 5
@@ -45,17 +41,17 @@ class Work:
         graph.replay().wait()
         self.seen.append((self.y.tolist()[0], own.tolist()[:2], copy.tolist()[0], view[0]))
 
-    def wanted(self, times: int) -> list[Any]:
+    def wanted(self, times):
         return [(0.0, [6.0, 4.0], 1.0, number + 1) for number in range(times)]
 
 
 @pytest.fixture
-def work() -> Work:
+def work():
     return Work()
 
 
 @contextlib.contextmanager
-def handled(handler: Any, number: int = signal.SIGUSR1) -> Iterator[None]:
+def handled(handler, number=signal.SIGUSR1):
     before = signal.signal(number, handler)
     try:
         yield
@@ -63,7 +59,7 @@ def handled(handler: Any, number: int = signal.SIGUSR1) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def check(work: Work, graph: usmq.Graph, times: int) -> None:
+def check(work, graph, times):
     """Check that only the launch of the block was recorded, and the interruptions worked."""
     assert work.seen == work.wanted(times)
     assert work.y.tolist() == [0.0] * 8
@@ -75,20 +71,20 @@ def check(work: Work, graph: usmq.Graph, times: int) -> None:
 
 
 class Method:
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work):
         self.work = work
 
-    def handle(self, number: int, frame: object) -> None:
+    def handle(self, number, frame):
         self.work()
 
-    def any_arguments(self, *arguments: object) -> None:
+    def any_arguments(self, *arguments):
         self.work()
 
-    def __call__(self, number: int, frame: object) -> None:
+    def __call__(self, number, frame):
         self.handle(number, frame)
 
 
-HANDLERS: dict[str, Callable[[Work], Any]] = {
+HANDLERS = {
     "lambda": lambda work: lambda *_: work(),
     "named": lambda work: lambda number, frame: work(),
     "default": lambda work: lambda number, frame=None, more=1: work(),
@@ -101,7 +97,7 @@ HANDLERS: dict[str, Callable[[Work], Any]] = {
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_a_signal_handler_works_directly(work: Work, handler: str) -> None:
+def test_a_signal_handler_works_directly(work, handler):
     with handled(HANDLERS[handler](work)), usmq.capture() as graph:
         signal.raise_signal(signal.SIGUSR1)
         add(work.x, work.y)
@@ -109,8 +105,8 @@ def test_a_signal_handler_works_directly(work: Work, handler: str) -> None:
     check(work, graph, 2)
 
 
-def test_a_signal_handler_works_directly_inside_functions_of_the_block(work: Work) -> None:
-    def deep(depth: int) -> None:
+def test_a_signal_handler_works_directly_inside_functions_of_the_block(work):
+    def deep(depth):
         if depth:
             deep(depth - 1)
         else:
@@ -123,7 +119,7 @@ def test_a_signal_handler_works_directly_inside_functions_of_the_block(work: Wor
     check(work, graph, 2)
 
 
-def test_a_signal_handler_in_a_sleep_and_in_a_loop_works_directly(work: Work) -> None:
+def test_a_signal_handler_in_a_sleep_and_in_a_loop_works_directly(work):
     with handled(lambda *_: work(), signal.SIGALRM), usmq.capture() as graph:
         add(work.x, work.y)
         signal.setitimer(signal.ITIMER_REAL, 0.01)
@@ -135,9 +131,9 @@ def test_a_signal_handler_in_a_sleep_and_in_a_loop_works_directly(work: Work) ->
     check(work, graph, 2)
 
 
-def test_a_signal_handler_inside_a_call_of_usmq_works_directly(work: Work) -> None:
-    class Source(list):  # type: ignore[type-arg]
-        def __iter__(self) -> Iterator[float]:  # usmq calls it
+def test_a_signal_handler_inside_a_call_of_usmq_works_directly(work):
+    class Source(list):
+        def __iter__(self):  # usmq calls it
             signal.raise_signal(signal.SIGUSR1)
             return iter([1.0] * 8)
 
@@ -149,8 +145,8 @@ def test_a_signal_handler_inside_a_call_of_usmq_works_directly(work: Work) -> No
     assert work.y.tolist() == [1.0] * 8
 
 
-def test_signal_handlers_in_a_signal_handler(work: Work) -> None:
-    def outer(number: int, frame: object) -> None:
+def test_signal_handlers_in_a_signal_handler(work):
+    def outer(number, frame):
         with usmq.capture() as graph:  # records its own block, and not the inner handler
             add(work.x, work.x)
             signal.raise_signal(signal.SIGUSR2)
@@ -158,7 +154,7 @@ def test_signal_handlers_in_a_signal_handler(work: Work) -> None:
         assert "2 commands" in repr(graph)
         graphs.append(graph)
 
-    def helper() -> None:
+    def helper():
         add(work.x, work.x)
 
     graphs = []
@@ -173,8 +169,8 @@ def test_signal_handlers_in_a_signal_handler(work: Work) -> None:
     check(work, graph, 1)
 
 
-def test_a_function_of_the_block_with_such_arguments_is_recorded(work: Work) -> None:
-    def handler(number: int, frame: object) -> None:
+def test_a_function_of_the_block_with_such_arguments_is_recorded(work):
+    def handler(number, frame):
         add(work.x, work.y)
 
     with usmq.capture() as graph:
@@ -183,8 +179,8 @@ def test_a_function_of_the_block_with_such_arguments_is_recorded(work: Work) -> 
     assert work.y.tolist() == [1.0] * 8
 
 
-def test_a_registered_handler_that_the_block_calls_is_recorded(work: Work) -> None:
-    def handler(number: int, frame: object) -> None:
+def test_a_registered_handler_that_the_block_calls_is_recorded(work):
+    def handler(number, frame):
         add(work.x, work.y)
 
     with handled(handler), usmq.capture() as graph:
@@ -194,18 +190,18 @@ def test_a_registered_handler_that_the_block_calls_is_recorded(work: Work) -> No
     assert work.y.tolist() == [2.0] * 8
 
 
-def test_a_capture_does_not_keep_variables_alive(work: Work) -> None:
+def test_a_capture_does_not_keep_variables_alive(work):
     class Empty:
         pass
 
-    def helper(one: Any, other: Any, *more: Any) -> None:
+    def helper(one, other, *more):
         add(work.x, work.y)
         reference = weakref.ref(more[0])
         del one, other, more
         add(work.x, work.y)
         ends.append(reference)
 
-    ends: list[Any] = []
+    ends = []
     with handled(lambda *_: work()), usmq.capture():
         own = Empty()
         reference = weakref.ref(own)
@@ -217,7 +213,7 @@ def test_a_capture_does_not_keep_variables_alive(work: Work) -> None:
     assert [end() for end in ends] == [None]
 
 
-def test_an_interruption_at_the_level_of_a_module_works_directly() -> None:
+def test_an_interruption_at_the_level_of_a_module_works_directly():
     code = """
 import usmq, weakref
 class Empty: pass
@@ -234,17 +230,17 @@ assert seen == [[0.0, 0.0]] * 2, seen
 
 
 class Finalized:
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work):
         self.work, self.own = work, None
 
-    def __del__(self) -> None:
+    def __del__(self):
         self.close()
 
-    def close(self) -> None:
+    def close(self):
         self.work()
 
 
-def test_a_finalizer_works_directly(work: Work) -> None:
+def test_a_finalizer_works_directly(work):
     with usmq.capture() as graph:
         Finalized(work)
         add(work.x, work.y)
@@ -253,7 +249,7 @@ def test_a_finalizer_works_directly(work: Work) -> None:
     check(work, graph, 2)
 
 
-def test_a_finalizer_that_the_garbage_collector_calls_works_directly(work: Work) -> None:
+def test_a_finalizer_that_the_garbage_collector_calls_works_directly(work):
     gc.collect()
     with usmq.capture() as graph:
         one = Finalized(work)
@@ -264,9 +260,9 @@ def test_a_finalizer_that_the_garbage_collector_calls_works_directly(work: Work)
     check(work, graph, 1)
 
 
-def test_a_finalizer_during_a_call_of_usmq_works_directly(work: Work) -> None:
-    class Source(list):  # type: ignore[type-arg]
-        def __iter__(self) -> Iterator[float]:
+def test_a_finalizer_during_a_call_of_usmq_works_directly(work):
+    class Source(list):
+        def __iter__(self):
             one = Finalized(work)
             one.own = one
             del one
@@ -283,9 +279,9 @@ def test_a_finalizer_during_a_call_of_usmq_works_directly(work: Work) -> None:
 
 
 @pytest.mark.parametrize("kind", ["callback", "method", "finalize"])
-def test_a_callback_of_a_weak_reference_works_directly(work: Work, kind: str) -> None:
+def test_a_callback_of_a_weak_reference_works_directly(work, kind):
     class Owner:
-        def called(self, reference: object) -> None:
+        def called(self, reference):
             work()
 
     class Empty:
@@ -293,7 +289,7 @@ def test_a_callback_of_a_weak_reference_works_directly(work: Work, kind: str) ->
 
     one = Empty()
     owner = Owner()
-    makers: dict[str, Callable[[Empty], Any]] = {
+    makers = {
         "callback": lambda one: weakref.ref(one, lambda reference: work()),
         "method": lambda one: weakref.ref(one, owner.called),
         "finalize": lambda one: weakref.finalize(one, work),
@@ -306,10 +302,10 @@ def test_a_callback_of_a_weak_reference_works_directly(work: Work, kind: str) ->
     check(work, graph, 1)
 
 
-def test_a_callback_of_the_garbage_collector_works_directly(work: Work) -> None:
+def test_a_callback_of_the_garbage_collector_works_directly(work):
     phases = []
 
-    def called(phase: str, about: dict[str, int]) -> None:
+    def called(phase, about):
         phases.append(phase)
         work()
 
@@ -327,12 +323,12 @@ def test_a_callback_of_the_garbage_collector_works_directly(work: Work) -> None:
 
 
 @pytest.mark.parametrize("install", [sys.settrace, sys.setprofile], ids=["trace", "profile"])
-def test_a_trace_function_works_directly(work: Work, install: Any) -> None:
-    def traced(frame: Any, event: str, argument: object) -> None:
+def test_a_trace_function_works_directly(work, install):
+    def traced(frame, event, argument):
         if frame.f_code.co_name == "called" and event == "call":
             work()
 
-    def called() -> None:
+    def called():
         add(work.x, work.y)
 
     with usmq.capture() as graph:
@@ -342,7 +338,7 @@ def test_a_trace_function_works_directly(work: Work, install: Any) -> None:
     check(work, graph, 1)
 
 
-def test_a_callback_of_a_complete_event_works_directly(work: Work) -> None:
+def test_a_callback_of_a_complete_event_works_directly(work):
     event = add(work.x, usmq.zeros(8))
     event.wait()
     with usmq.capture() as graph:
@@ -352,12 +348,12 @@ def test_a_callback_of_a_complete_event_works_directly(work: Work) -> None:
 
 
 @contextlib.contextmanager
-def in_generator() -> Iterator[usmq.Graph]:
+def in_generator():
     with usmq.capture() as graph:
         yield graph
 
 
-def test_a_capture_that_a_context_manager_opens_is_interrupted(work: Work) -> None:
+def test_a_capture_that_a_context_manager_opens_is_interrupted(work):
     with handled(lambda *_: work()), in_generator() as graph:
         add(work.x, work.y)
         signal.raise_signal(signal.SIGUSR1)
@@ -370,10 +366,10 @@ def test_a_capture_that_a_context_manager_opens_is_interrupted(work: Work) -> No
     check(work, graph, 1)
 
 
-def test_a_context_manager_opens_a_capture_inside_a_signal_handler(work: Work) -> None:
+def test_a_context_manager_opens_a_capture_inside_a_signal_handler(work):
     graphs = []
 
-    def handler(number: int, frame: object) -> None:
+    def handler(number, frame):
         with in_generator() as graph:
             add(work.x, work.y)
         graphs.append(graph)
@@ -388,15 +384,15 @@ def test_a_context_manager_opens_a_capture_inside_a_signal_handler(work: Work) -
         assert work.y.tolist() == [number + 1.0] * 8
 
 
-def test_a_signal_handler_interrupts_the_capture_of_a_task(work: Work) -> None:
-    async def block() -> usmq.Graph:
+def test_a_signal_handler_interrupts_the_capture_of_a_task(work):
+    async def block():
         with usmq.capture() as graph:
             signal.raise_signal(signal.SIGUSR1)
             await asyncio.sleep(0)
             await inner()
         return graph
 
-    async def inner() -> None:
+    async def inner():
         add(work.x, work.y)
         signal.raise_signal(signal.SIGUSR1)
 

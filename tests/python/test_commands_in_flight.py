@@ -1,14 +1,10 @@
 """A queue holds a bounded number of commands; further submissions wait until earlier ones end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +25,7 @@ MORE = 11_000
 class Gate:
     """A kernel that holds up a queue until `open`."""
 
-    def __init__(self, queue: usmq.Queue) -> None:
+    def __init__(self, queue):
         self.flags = [usmq.zeros(1, "i4", usm_type="shared", queue=queue) for _ in range(2)]
         views = [np.asarray(flag) for flag in self.flags]
         self.is_open, self.has_begun = views
@@ -37,25 +33,25 @@ class Gate:
         while not self.has_begun[0]:
             time.sleep(0.001)
 
-    def open(self) -> None:
+    def open(self):
         self.is_open[0] = 1
 
 
 class Submissions:
     """A thread that submits commands and counts them."""
 
-    def __init__(self, submit: Callable[[], Any], total: int = MORE) -> None:
+    def __init__(self, submit, total=MORE):
         self.count = 0
         self.submit, self.total = submit, total
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
-    def run(self) -> None:
+    def run(self):
         for _ in range(self.total):
             self.submit()
             self.count += 1
 
-    def stopped_at(self, least: int = LEAST) -> int:
+    def stopped_at(self, least=LEAST):
         """Return the count once it is at least that and stays the same."""
         before = -1
         while self.count < least or before != self.count:
@@ -64,7 +60,7 @@ class Submissions:
         return before
 
 
-def queue_of_its_own(device: usmq.Device, **properties: Any) -> usmq.Queue:
+def queue_of_its_own(device, **properties):
     """Return a queue that no other library has seen.
 
     The CPU driver executes commands in one thread fewer than there are cores, and in threads that
@@ -74,7 +70,7 @@ def queue_of_its_own(device: usmq.Device, **properties: Any) -> usmq.Queue:
 
 
 @pytest.fixture(params=["in order", "out of order", "with timestamps"])
-def queue(request: pytest.FixtureRequest) -> usmq.Queue:
+def queue(request):
     return queue_of_its_own(
         usmq.current_queue().device,
         in_order=request.param != "out of order",
@@ -83,43 +79,40 @@ def queue(request: pytest.FixtureRequest) -> usmq.Queue:
 
 
 @pytest.fixture
-def gate(queue: usmq.Queue) -> Iterator[Gate]:
+def gate(queue):
     gate = Gate(queue)
     yield gate
     gate.open()
     queue.wait()
 
 
-def needs_two_units(queue: usmq.Queue) -> None:
+def needs_two_units(queue):
     """Skip a test that runs commands beside the gate."""
     if queue.device.max_compute_units < 2 or os.environ.get("USMQ_EMULATE_GPUS"):
         pytest.skip(f"the gate takes a core, and {queue.device} may have no other one")
 
 
-def fill(queue: usmq.Queue) -> tuple[Callable[[], Any], Callable[[], bool]]:
+def fill(queue):
     x = usmq.zeros(1, "i4", queue=queue)
     return lambda: x.fill(7), lambda: x.tolist() == [7]
 
 
-def launch(queue: usmq.Queue) -> tuple[Callable[[], Any], Callable[[], bool]]:
+def launch(queue):
     x, add = usmq.zeros(1, "i4", queue=queue), usmq.Kernel.from_sycl(GATE, "add", queue=queue)
     return lambda: add(1, x), lambda: x.tolist() == [MORE]
 
 
-def copy(queue: usmq.Queue) -> tuple[Callable[[], Any], Callable[[], bool]]:
+def copy(queue):
     x, y = usmq.ones(1, "i4", queue=queue), usmq.zeros(1, "i4", queue=queue)
     return lambda: y.copy_from(x), lambda: y.tolist() == [1]
 
 
-def barrier(queue: usmq.Queue) -> tuple[Callable[[], Any], Callable[[], bool]]:
+def barrier(queue):
     return queue.barrier, lambda: True
 
 
 @pytest.mark.parametrize("commands", [fill, launch, copy, barrier])
-def test_submissions_stop_at_a_bound_and_go_on_when_commands_end(
-    queue: usmq.Queue,
-    commands: Callable[[usmq.Queue], tuple[Callable[[], Any], Callable[[], bool]]],
-) -> None:
+def test_submissions_stop_at_a_bound_and_go_on_when_commands_end(queue, commands):
     submit, is_right = commands(queue)
     queue.wait()
     gate = Gate(queue)
@@ -138,9 +131,7 @@ def test_submissions_stop_at_a_bound_and_go_on_when_commands_end(
 
 
 @pytest.mark.parametrize("queue", ["in order", "out of order"], indirect=True)
-def test_another_queue_and_a_wait_are_not_delayed(
-    queue: usmq.Queue, request: pytest.FixtureRequest
-) -> None:
+def test_another_queue_and_a_wait_are_not_delayed(queue, request):
     needs_two_units(queue)
     gate = request.getfixturevalue("gate")
     # Also of an out-of-order queue, the commands wait for the gate.
@@ -157,7 +148,7 @@ def test_another_queue_and_a_wait_are_not_delayed(
 
 
 @pytest.mark.parametrize("queue", ["in order"], indirect=True)
-def test_a_replay_counts_its_commands(queue: usmq.Queue) -> None:
+def test_a_replay_counts_its_commands(queue):
     x, add = usmq.zeros(1, "i4", queue=queue), usmq.Kernel.from_sycl(GATE, "add", queue=queue)
     with usmq.capture() as graph:
         for _ in range(100):
@@ -174,7 +165,7 @@ def test_a_replay_counts_its_commands(queue: usmq.Queue) -> None:
 
 
 @pytest.mark.parametrize("queue", ["in order"], indirect=True)
-def test_a_capture_records_any_number_of_commands(queue: usmq.Queue, gate: Gate) -> None:
+def test_a_capture_records_any_number_of_commands(queue, gate):
     x = usmq.zeros(1, "i4", queue=queue)
     with usmq.capture() as graph:
         for _ in range(MORE):
@@ -189,17 +180,17 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize("queue", ["in order"], indirect=True)
-def test_a_signal_interrupts_a_submission_that_waits(queue: usmq.Queue, gate: Gate) -> None:
+def test_a_signal_interrupts_a_submission_that_waits(queue, gate):
     submit, count = fill(queue)[0], 0
 
-    def handler(*_: object) -> None:
+    def handler(*_):
         raise Stopped
 
     before = signal.signal(signal.SIGUSR1, handler)
     main = threading.main_thread().ident
     assert main is not None
 
-    def interrupt() -> None:
+    def interrupt():
         seen = -1
         while seen != count or count < LEAST:
             seen = count
@@ -220,16 +211,14 @@ def test_a_signal_interrupts_a_submission_that_waits(queue: usmq.Queue, gate: Ga
 
 
 @pytest.mark.parametrize("queue", ["in order"], indirect=True)
-def test_a_callback_submits_without_a_wait(
-    queue: usmq.Queue, request: pytest.FixtureRequest
-) -> None:
+def test_a_callback_submits_without_a_wait(queue, request):
     needs_two_units(queue)
     gate = request.getfixturevalue("gate")
     submit, done = fill(queue)[0], threading.Event()
     submissions = Submissions(submit)
     submissions.stopped_at()
 
-    def callback(_: object) -> None:
+    def callback(_):
         submit()
         done.set()
 

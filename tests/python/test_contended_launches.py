@@ -1,7 +1,5 @@
 """Launches beside a busy Python thread: another thread submits, and the caller keeps the GIL."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -53,7 +51,7 @@ print(len(results))
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
-def test_launches_beside_busy_python_threads_are_exact(run_python: Run, number: int) -> None:
+def test_launches_beside_busy_python_threads_are_exact(run_python, number):
     code = PRELUDE + BUSY + EXACT.replace("THREADS", str(number))
     assert run_python(code).stdout == f"{number}\n"
 
@@ -70,7 +68,7 @@ print(best)
 """
 
 
-def test_200_launches_do_not_wait_200_times_for_the_gil(run_python: Run) -> None:
+def test_200_launches_do_not_wait_200_times_for_the_gil(run_python):
     # Python's switch interval is 5 ms: a loss at every launch would take 1 s.
     assert float(run_python(PRELUDE + BUSY + FAST).stdout) < 0.4
 
@@ -89,7 +87,7 @@ print(text, x.tolist() == [100] * 64)
 """
 
 
-def test_an_error_of_the_submission_reaches_the_caller(run_python: Run) -> None:
+def test_an_error_of_the_submission_reaches_the_caller(run_python):
     text = run_python(PRELUDE + BUSY + ERRORS).stdout
     assert "add" in text
     assert text.endswith("True\n")
@@ -105,7 +103,7 @@ add(1, x, 1)
 """
 
 
-def test_the_process_ends_after_launches_of_the_submitter_thread(run_python: Run) -> None:
+def test_the_process_ends_after_launches_of_the_submitter_thread(run_python):
     assert run_python(PRELUDE + BUSY + AT_EXIT).stdout == ""
 
 
@@ -125,5 +123,5 @@ stop.set()
 """
 
 
-def test_a_forked_child_gets_an_error(run_python: Run) -> None:
+def test_a_forked_child_gets_an_error(run_python):
     assert run_python(PRELUDE + BUSY + FORKED).stdout == "ForkError\n"

@@ -1,7 +1,5 @@
 """Lifetime of contexts: their queues, memory and kernels are released with them."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 
@@ -15,11 +13,11 @@ from process_memory import resident_bytes
 ADD = "kernel void add(global int *x, int term) { x[get_global_id(0)] += term; }"
 
 
-def of_usmq(queue: usmq.Queue) -> usmq.Queue:
+def of_usmq(queue):
     return usmq.Queue(queue.device, context=usmq.Context([queue.device]))
 
 
-def of_dpctl(queue: usmq.Queue) -> usmq.Queue:
+def of_dpctl(queue):
     device = dpctl.SyclDevice(queue.device.filter_string)
     return usmq.Queue(dpctl.SyclQueue(dpctl.SyclContext([device]), device, property="in_order"))
 
@@ -30,9 +28,7 @@ Maker = Callable[[usmq.Queue], usmq.Queue]
 
 @MAKERS
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_memory_is_freed_with_the_last_array_of_a_context(
-    make: Maker, kind: str, queue: usmq.Queue, eventually: Callable[[Callable[[], bool]], bool]
-) -> None:
+def test_memory_is_freed_with_the_last_array_of_a_context(make, kind, queue, eventually):
     usmq.trim_memory()
     before = usmq.memory_stats()[kind]["reserved"]
     for number in range(10):
@@ -40,7 +36,7 @@ def test_memory_is_freed_with_the_last_array_of_a_context(
         assert int(x[-1]) == number
     del x
 
-    def gone() -> bool:
+    def gone():
         usmq.empty(1)
         return usmq.memory_stats()[kind]["reserved"] < before + (8 << 20)
 
@@ -48,8 +44,8 @@ def test_memory_is_freed_with_the_last_array_of_a_context(
 
 
 @MAKERS
-def test_usmq_keeps_no_handle_to_a_released_context(make: Maker, queue: usmq.Queue) -> None:
-    def kib_grown_in(rounds: int) -> int:
+def test_usmq_keeps_no_handle_to_a_released_context(make, queue):
+    def kib_grown_in(rounds):
         before = resident_bytes()
         for _ in range(rounds):
             x = usmq.empty(1000, queue=make(queue))
@@ -65,7 +61,7 @@ def test_usmq_keeps_no_handle_to_a_released_context(make: Maker, queue: usmq.Que
 
 
 @MAKERS
-def test_a_kernel_runs_in_each_new_context(make: Maker, queue: usmq.Queue) -> None:
+def test_a_kernel_runs_in_each_new_context(make, queue):
     add = usmq.Kernel.from_opencl(ADD, "add")
     for term in range(20):
         x = usmq.arange(100, dtype="i4", queue=make(queue))
@@ -74,7 +70,7 @@ def test_a_kernel_runs_in_each_new_context(make: Maker, queue: usmq.Queue) -> No
         np.testing.assert_array_equal(here.to_numpy(), np.arange(100) + term)
 
 
-def test_a_kernel_is_built_once_for_a_context_of_another_library(queue: usmq.Queue) -> None:
+def test_a_kernel_is_built_once_for_a_context_of_another_library(queue):
     device = dpctl.SyclDevice(queue.device.filter_string)
     theirs = dpctl.SyclQueue(dpctl.SyclContext([device]), device, property="in_order")
     add = usmq.Kernel.from_opencl(ADD, "add")
@@ -87,7 +83,7 @@ def test_a_kernel_is_built_once_for_a_context_of_another_library(queue: usmq.Que
     assert dpnp.asnumpy(x).tolist() == [10] * 100
 
 
-def test_a_queue_is_the_same_object_while_it_is_referenced(queue: usmq.Queue) -> None:
+def test_a_queue_is_the_same_object_while_it_is_referenced(queue):
     context = usmq.Context([queue.device])
     first = usmq.Queue(queue, context=context)
     assert usmq.Queue(queue, context=context) == first

@@ -1,14 +1,11 @@
 """The current queue: explicit, then data, then scope, then process default, then SYCL's."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import gc
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -36,14 +33,14 @@ PRECEDENCE = [
     ("explicit data scope default", "explicit"),
 ]
 
-HOW: dict[str, Callable[[list[usmq.Array], usmq.Queue | None], usmq.Queue]] = {
+HOW = {
     "follow": lambda data, queue: usmq.follow(*data, queue=queue),
     "asarray": lambda data, queue: usmq.asarray(data[0] if data else [1, 2], queue=queue).queue,
 }
 
 
 @pytest.fixture(scope="module")
-def queues() -> dict[str, usmq.Queue]:
+def queues():
     """Return five queues that differ, of one device."""
     device = usmq.current_queue().device
     found = {
@@ -59,9 +56,7 @@ def queues() -> dict[str, usmq.Queue]:
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize(("given", "decides"), PRECEDENCE, ids=[row[0] for row in PRECEDENCE])
-def test_the_most_specific_level_that_is_given_decides(
-    queues: dict[str, usmq.Queue], given: str, decides: str, how: str
-) -> None:
+def test_the_most_specific_level_that_is_given_decides(queues, given, decides, how):
     levels = given.split()
     data = [usmq.zeros(2, queue=queues["data"])] if "data" in levels else []
     with ExitStack() as scopes:
@@ -86,18 +81,14 @@ def test_the_most_specific_level_that_is_given_decides(
     ],
     ids=["empty", "zeros", "full", "arange", "asarray"],
 )
-def test_every_creation_follows_the_scope_and_an_explicit_queue(
-    queues: dict[str, usmq.Queue], create: Callable[..., usmq.Array]
-) -> None:
+def test_every_creation_follows_the_scope_and_an_explicit_queue(queues, create):
     with usmq.use_queue(queues["scope"]):
         assert create().queue == queues["scope"]
         assert create(queue=queues["explicit"]).queue == queues["explicit"]
     assert create().queue == queues["sycl"]
 
 
-def test_a_kernel_runs_on_the_queue_of_its_data_by_default(
-    queues: dict[str, usmq.Queue], source: str
-) -> None:
+def test_a_kernel_runs_on_the_queue_of_its_data_by_default(queues, source):
     fill = usmq.Kernel.from_sycl(source, "fill")
     profiled, plain = usmq.empty(4, queue=queues["default"]), usmq.empty(4, queue=queues["sycl"])
     with usmq.use_queue(queues["scope"]):
@@ -109,7 +100,7 @@ def test_a_kernel_runs_on_the_queue_of_its_data_by_default(
         assert len(fill(4, plain, 1.0, queue=queues["default"]).timestamps) == 3
 
 
-def test_scopes_nest_and_restore(queues: dict[str, usmq.Queue]) -> None:
+def test_scopes_nest_and_restore(queues):
     with usmq.use_queue(queues["scope"]) as outer:
         assert outer == usmq.current_queue() == queues["scope"]
         with usmq.use_queue(queues["data"]) as inner:
@@ -121,7 +112,7 @@ def test_scopes_nest_and_restore(queues: dict[str, usmq.Queue]) -> None:
     assert usmq.current_queue() == queues["sycl"]
 
 
-def test_a_thousand_nested_scopes_restore(queues: dict[str, usmq.Queue]) -> None:
+def test_a_thousand_nested_scopes_restore(queues):
     cycle = list(itertools.islice(itertools.cycle(queues.values()), 1000))
     with ExitStack() as scopes:
         for queue in cycle:
@@ -130,14 +121,14 @@ def test_a_thousand_nested_scopes_restore(queues: dict[str, usmq.Queue]) -> None
     assert usmq.current_queue() == queues["sycl"]
 
 
-def test_a_scope_of_none_changes_nothing(queues: dict[str, usmq.Queue]) -> None:
+def test_a_scope_of_none_changes_nothing(queues):
     with usmq.use_queue(None) as q:
         assert q == usmq.current_queue() == queues["sycl"]
     with usmq.use_queue(queues["scope"]), usmq.use_queue(None) as q:
         assert q == usmq.current_queue() == queues["scope"]
 
 
-def test_a_scope_accepts_every_kind_of_target(queues: dict[str, usmq.Queue]) -> None:
+def test_a_scope_accepts_every_kind_of_target(queues):
     device = queues["sycl"].device
     foreign = dpctl.SyclQueue(device.filter_string, property="in_order")
     for target, expected in [
@@ -158,9 +149,7 @@ class Expected(Exception):
     pass
 
 
-def test_an_exception_inside_a_scope_propagates_and_restores_the_queue(
-    queues: dict[str, usmq.Queue],
-) -> None:
+def test_an_exception_inside_a_scope_propagates_and_restores_the_queue(queues):
     for error in (Expected, KeyboardInterrupt, GeneratorExit):
         with (
             pytest.raises(error),
@@ -171,16 +160,14 @@ def test_an_exception_inside_a_scope_propagates_and_restores_the_queue(
         assert usmq.current_queue() == queues["sycl"]
 
 
-def test_a_scope_that_cannot_be_entered_changes_nothing(queues: dict[str, usmq.Queue]) -> None:
+def test_a_scope_that_cannot_be_entered_changes_nothing(queues):
     with usmq.use_queue(queues["scope"]):
         with pytest.raises(usmq.DeviceNotFoundError), usmq.use_queue("gpu:99"):
             pytest.fail("the body must not run")
         assert usmq.current_queue() == queues["scope"]
 
 
-def test_setting_the_default_to_none_restores_the_sycl_default(
-    queues: dict[str, usmq.Queue],
-) -> None:
+def test_setting_the_default_to_none_restores_the_sycl_default(queues):
     usmq.set_default_queue(queues["default"])
     assert usmq.current_queue() == queues["default"]
     usmq.set_default_queue(None)
@@ -188,18 +175,18 @@ def test_setting_the_default_to_none_restores_the_sycl_default(
 
 
 @pytest.fixture(scope="module")
-def many() -> list[usmq.Queue]:
+def many():
     name = usmq.current_queue().device.filter_string
     queues = [usmq.Queue(dpctl.SyclQueue(name)) for _ in range(64)]
     assert len(set(queues)) == 64
     return queues
 
 
-def test_64_threads_keep_separate_scopes(many: list[usmq.Queue]) -> None:
+def test_64_threads_keep_separate_scopes(many):
     outside = usmq.current_queue()
     step = threading.Barrier(len(many))
 
-    def work(number: int) -> bool:
+    def work(number):
         seen = [usmq.current_queue() == outside]
         for turn in range(10):
             mine, inner = many[number], many[(number + turn) % len(many)]
@@ -217,13 +204,11 @@ def test_64_threads_keep_separate_scopes(many: list[usmq.Queue]) -> None:
         assert all(pool.map(work, range(len(many))))
 
 
-def test_interleaved_tasks_on_one_thread_keep_their_queues(
-    many: list[usmq.Queue],
-) -> None:
+def test_interleaved_tasks_on_one_thread_keep_their_queues(many):
     outside = usmq.current_queue()
-    order: list[int] = []
+    order = []
 
-    async def work(number: int) -> bool:
+    async def work(number):
         seen = [usmq.current_queue() == outside]
         with usmq.use_queue(many[number]):
             for turn in range(5):
@@ -236,7 +221,7 @@ def test_interleaved_tasks_on_one_thread_keep_their_queues(
         seen.append(usmq.current_queue() == outside)
         return all(seen)
 
-    async def main() -> list[bool]:
+    async def main():
         return await asyncio.gather(*(work(number) for number in range(len(many))))
 
     assert all(asyncio.run(main()))
@@ -244,12 +229,12 @@ def test_interleaved_tasks_on_one_thread_keep_their_queues(
     assert usmq.current_queue() == outside
 
 
-def test_a_task_starts_in_the_scope_that_made_it(queues: dict[str, usmq.Queue]) -> None:
-    async def seen() -> usmq.Queue:
+def test_a_task_starts_in_the_scope_that_made_it(queues):
+    async def seen():
         await asyncio.sleep(0)
         return usmq.current_queue()
 
-    async def main() -> usmq.Queue:
+    async def main():
         with usmq.use_queue(queues["scope"]):
             task = asyncio.create_task(seen())
         with usmq.use_queue(queues["data"]):
@@ -258,28 +243,28 @@ def test_a_task_starts_in_the_scope_that_made_it(queues: dict[str, usmq.Queue]) 
     assert asyncio.run(main()) == queues["scope"]
 
 
-def test_one_scope_object_works_in_interleaved_tasks(queues: dict[str, usmq.Queue]) -> None:
+def test_one_scope_object_works_in_interleaved_tasks(queues):
     scope, outside = usmq.use_queue(queues["scope"]), usmq.current_queue()
 
-    async def work(entered: asyncio.Event, other: asyncio.Event) -> bool:
+    async def work(entered, other):
         with scope as queue:
             entered.set()
             await other.wait()
             inside = usmq.current_queue() == queue == queues["scope"]
         return inside and usmq.current_queue() == outside
 
-    async def main() -> list[bool]:
+    async def main():
         first, second = asyncio.Event(), asyncio.Event()
         return await asyncio.gather(work(first, second), work(second, first))
 
     assert asyncio.run(main()) == [True, True]
 
 
-def test_one_scope_object_works_in_concurrent_threads(queues: dict[str, usmq.Queue]) -> None:
+def test_one_scope_object_works_in_concurrent_threads(queues):
     scope, outside = usmq.use_queue(queues["scope"]), usmq.current_queue()
     both_in, first_out = threading.Barrier(2, timeout=60), threading.Event()
 
-    def work(number: int) -> bool:
+    def work(number):
         with scope as queue:
             both_in.wait()
             if number == 1:
@@ -293,9 +278,7 @@ def test_one_scope_object_works_in_concurrent_threads(queues: dict[str, usmq.Que
 
 
 @pytest.mark.parametrize("elsewhere", [contextvars.Context, contextvars.copy_context])
-def test_a_scope_is_exited_where_it_was_entered(
-    queues: dict[str, usmq.Queue], elsewhere: Callable[[], contextvars.Context]
-) -> None:
+def test_a_scope_is_exited_where_it_was_entered(queues, elsewhere):
     with usmq.use_queue(queues["data"]):
         scope = usmq.use_queue(queues["scope"])
         scope.__enter__()
@@ -312,10 +295,8 @@ def test_a_scope_is_exited_where_it_was_entered(
                 context.run(scope.__exit__, None, None, None)
 
 
-def test_interleaved_generators_each_exit_their_own_scope(
-    queues: dict[str, usmq.Queue],
-) -> None:
-    def inside(queue: usmq.Queue | None) -> Iterator[None]:
+def test_interleaved_generators_each_exit_their_own_scope(queues):
+    def inside(queue):
         with usmq.use_queue(queue):
             yield
 
@@ -333,9 +314,7 @@ def test_interleaved_generators_each_exit_their_own_scope(
     assert usmq.current_queue() == queues["sycl"]
 
 
-def test_a_context_with_an_open_scope_is_collected(
-    queues: dict[str, usmq.Queue],
-) -> None:
+def test_a_context_with_an_open_scope_is_collected(queues):
     class Mark:
         pass
 
@@ -349,8 +328,8 @@ def test_a_context_with_an_open_scope_is_collected(
     assert gone() is None
 
 
-def test_to_thread_and_copy_context_carry_the_scope(queues: dict[str, usmq.Queue]) -> None:
-    async def main() -> usmq.Queue:
+def test_to_thread_and_copy_context_carry_the_scope(queues):
+    async def main():
         with usmq.use_queue(queues["scope"]):
             return await asyncio.to_thread(usmq.current_queue)
 
@@ -363,14 +342,12 @@ def test_to_thread_and_copy_context_carry_the_scope(queues: dict[str, usmq.Queue
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
+def pool():
     with ThreadPoolExecutor(2) as pool:
         yield pool
 
 
-def test_an_executor_uses_the_process_default_not_another_threads_scope(
-    queues: dict[str, usmq.Queue], pool: ThreadPoolExecutor
-) -> None:
+def test_an_executor_uses_the_process_default_not_another_threads_scope(queues, pool):
     with usmq.use_queue(queues["scope"]):
         assert pool.submit(usmq.current_queue).result() == queues["sycl"]
         usmq.set_default_queue(queues["default"])
@@ -380,9 +357,7 @@ def test_an_executor_uses_the_process_default_not_another_threads_scope(
     assert pool.submit(usmq.current_queue).result() == queues["sycl"]
 
 
-def test_a_default_set_in_one_thread_is_seen_by_all(
-    queues: dict[str, usmq.Queue], pool: ThreadPoolExecutor
-) -> None:
+def test_a_default_set_in_one_thread_is_seen_by_all(queues, pool):
     pool.submit(usmq.set_default_queue, queues["default"]).result()
     assert usmq.current_queue() == queues["default"]
     assert {pool.submit(usmq.current_queue).result() for _ in range(8)} == {queues["default"]}

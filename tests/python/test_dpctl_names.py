@@ -1,11 +1,8 @@
 """docs/coming-from.md names a counterpart, or a reason, for every public name of dpctl."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import dpctl
 import dpctl.memory
@@ -30,7 +27,7 @@ HOLDERS = [
 ]
 
 
-def public(holder: Any) -> set[str]:
+def public(holder):
     """Return the public names, without modules of Python that it imports."""
     return {
         name for name in dir(holder) if name[0] != "_" and getattr(holder, name, None) is not os
@@ -38,12 +35,12 @@ def public(holder: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("holder", HOLDERS, ids=lambda holder: holder.__name__)
-def test_the_page_names_every_public_member(holder: Any) -> None:
+def test_the_page_names_every_public_member(holder):
     named = set(re.findall(r"\w+", PAGE.read_text(encoding="utf-8")))
     assert public(holder) - named == set(), "add them to 'Every public name of dpctl'"
 
 
-def test_names_that_the_page_calls_the_same_exist_in_usmq() -> None:
+def test_names_that_the_page_calls_the_same_exist_in_usmq():
     rows = [
         line
         for line in PAGE.read_text(encoding="utf-8").splitlines()

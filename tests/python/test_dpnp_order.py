@@ -1,17 +1,12 @@
 """Operations of dpnp and commands of usmq on the same memory follow each other without a wait."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +22,7 @@ WITHOUT_ONEMKL = ("less", "sum", "sort", "cumsum")
 
 
 @pytest.fixture(scope="module")
-def options() -> tuple[str, ...]:
+def options():
     """Return the options of the program for the default device."""
     device = usmq.current_queue().device
     if device.device_type == "cpu":
@@ -38,20 +33,16 @@ def options() -> tuple[str, ...]:
 
 @pytest.mark.parametrize("order", ["in order", "out of order"])
 @pytest.mark.parametrize("way", WAYS)
-def test_kernels_operations_and_reads_follow_each_other(
-    run_python: Callable[..., Any], options: tuple[str, ...], way: str, order: str
-) -> None:
+def test_kernels_operations_and_reads_follow_each_other(run_python, options, way, order):
     done = run_python(None, str(PROGRAM), "--way", way, "--order", order, *options, timeout=300)
     assert done.stdout.endswith("operations, 2 rounds: right\n"), done.stdout
 
 
-def live() -> int:
+def live():
     return usmq.memory_stats(usmq.current_queue())["device"]["live"]
 
 
-def test_dpnp_alone_keeps_the_memory_until_its_last_use(
-    eventually: Callable[[Callable[[], bool]], bool],
-) -> None:
+def test_dpnp_alone_keeps_the_memory_until_its_last_use(eventually):
     gc.collect()
     before = live()
     x = usmq.full(4, 7, "i4")
@@ -66,7 +57,7 @@ def test_dpnp_alone_keeps_the_memory_until_its_last_use(
     assert eventually(lambda: live() == before)
 
 
-def test_memory_objects_of_dpctl_own_the_memory_by_a_shared_pointer() -> None:
+def test_memory_objects_of_dpctl_own_the_memory_by_a_shared_pointer():
     from dpctl.memory import MemoryUSMDevice, _memory
 
     capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -86,18 +77,16 @@ def test_memory_objects_of_dpctl_own_the_memory_by_a_shared_pointer() -> None:
     assert np.frombuffer(again.tobytes(), "f4").tolist() == [1] * 4
 
 
-def barriers(work: Callable[[], usmq.Event]) -> int:
+def barriers(work):
     with usmq.profile() as profile:
         work().wait()
     return sum(event.kind == "barrier" for event in profile.events)
 
 
-def test_a_loan_by_dlpack_ends_with_the_tensor(
-    kernels: SimpleNamespace, eventually: Callable[[Callable[[], bool]], bool]
-) -> None:
+def test_a_loan_by_dlpack_ends_with_the_tensor(kernels, eventually):
     x = usmq.zeros(8, "f4")
 
-    def work() -> usmq.Event:
+    def work():
         return kernels.fill(8, x, np.float32(1))
 
     alone = barriers(work)
@@ -111,7 +100,7 @@ def test_a_loan_by_dlpack_ends_with_the_tensor(
     assert eventually(lambda: barriers(work) == alone)
 
 
-def test_queues_follow_again_after_dpctl_has_cleared_its_list() -> None:
+def test_queues_follow_again_after_dpctl_has_cleared_its_list():
     from dpctl.utils import SequentialOrderManager as managers
 
     queue = usmq.current_queue()
@@ -127,13 +116,13 @@ def test_queues_follow_again_after_dpctl_has_cleared_its_list() -> None:
     managers[theirs].wait()
 
 
-def test_dpctl_of_this_environment_has_all_parts() -> None:
+def test_dpctl_of_this_environment_has_all_parts():
     from usmq import _dpctl_order
 
     assert _dpctl_order.lacks() == []
 
 
-def test_the_doctor_names_the_parts_that_a_version_of_dpctl_lacks() -> None:
+def test_the_doctor_names_the_parts_that_a_version_of_dpctl_lacks():
     from usmq import _packages
 
     libsycl = next(iter(_packages.runtime_libraries("libsycl.so")))

@@ -1,10 +1,5 @@
 """The barrier that usmq adds at exit to queues of other libraries leaves memory sound."""
 
-from __future__ import annotations
-
-import subprocess
-from collections.abc import Callable
-
 PROGRAM = """
 import dpctl
 import usmq
@@ -19,8 +14,6 @@ print(x.to_numpy().tolist() == [30] * 16)
 """
 
 
-def test_a_process_with_foreign_queues_in_use_ends_with_its_own_status(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_a_process_with_foreign_queues_in_use_ends_with_its_own_status(run_python):
     for _ in range(3):
         assert run_python(PROGRAM).stdout == "True\n"

@@ -3,8 +3,6 @@
 More ways are in test_runtime.py.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -17,7 +15,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 STEPS = 60_000_000
 
 # The work left in flight and the end of a program: its exit status and its last line.
-WAYS: dict[str, tuple[str, int, str]] = {
+WAYS = {
     "os._exit": ("spin(1, x, STEPS); import os; os._exit(3)", 3, ""),
     "os.abort is the user's own": ("spin(1, x, STEPS); import os; os.abort()", -6, "Aborted"),
     "an exception": ("spin(1, x, STEPS); raise RuntimeError('boom')", 1, "RuntimeError: boom"),
@@ -325,9 +323,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_a_process_with_work_in_flight_exits_with_its_own_status(
-    run_python: Run, name: str
-) -> None:
+def test_a_process_with_work_in_flight_exits_with_its_own_status(run_python, name):
     code, status, last = WAYS[name]
     needs_system_usm(code)
     done = run_python(f"{KERNEL}\nSTEPS = {STEPS}\n{code}\n", check=False, timeout=60)

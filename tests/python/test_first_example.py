@@ -3,8 +3,6 @@
 `tests/environments.py` runs it where that is so; here the packages of the tests are hidden.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.metadata import packages_distributions, requires
@@ -26,7 +24,7 @@ sys.meta_path.insert(0, Hidden())
 """
 
 
-def hidden() -> set[str]:
+def hidden():
     """Every module of this environment that a plain installation of usmq does not bring."""
     required = {
         line.split(">")[0].split("<")[0] for line in requires("usmq") or [] if ";" not in line
@@ -36,7 +34,7 @@ def hidden() -> set[str]:
     return {name for name, owners in found if not brought & set(owners)}
 
 
-def test_the_first_example_runs_after_the_commands_above_it(tmp_path: Path) -> None:
+def test_the_first_example_runs_after_the_commands_above_it(tmp_path):
     names = hidden()
     assert {"numpy", "pyarrow", "pytest"} <= names
     assert "usmq" not in names
@@ -56,7 +54,7 @@ def test_the_first_example_runs_after_the_commands_above_it(tmp_path: Path) -> N
     assert done.stdout == example.output
 
 
-def test_the_extras_of_the_project_are_listed() -> None:
+def test_the_extras_of_the_project_are_listed():
     text = README.read_text(encoding="utf-8")
     for extra in ("demo", "dask", "test"):
         assert f"| `{extra}` |" in text

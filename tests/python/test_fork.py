@@ -3,11 +3,8 @@
 test_runtime.py has the error of each call in a forked child.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from children import KERNEL, SPIN_SOURCE
@@ -151,8 +148,8 @@ CASES += [(way, when) for way in OTHERS for when in ["before the first use", "in
 
 @pytest.mark.parametrize(("way", "when"), CASES)
 def test_a_child_works_or_gets_an_error_and_its_parent_is_unaffected(
-    run_python: Run, tmp_path: Path, way: str, when: str
-) -> None:
+    run_python, tmp_path, way, when
+):
     (tmp_path / "module.py").write_text(MODULE)
     done = run_python(None, "module.py", way, when, cwd=tmp_path, timeout=120)
     refused = way in FORKS and when != "before the first use"
@@ -177,5 +174,5 @@ print(child != 0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_child_forked_by_a_signal_handler_in_a_wait_gets_an_error(run_python: Run) -> None:
+def test_a_child_forked_by_a_signal_handler_in_a_wait_gets_an_error(run_python):
     assert run_python(HANDLER, timeout=60).stdout == "True 3\n"

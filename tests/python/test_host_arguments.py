@@ -1,11 +1,7 @@
 """Host arrays as kernel arguments: in place where the device reaches them, else by copies."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from multiprocessing import shared_memory
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,30 +24,30 @@ KERNEL first(float *x, size_t n) { if (id() == 0) x[n] = -1; }
 
 
 @pytest.fixture
-def reaches() -> None:
+def reaches():
     if SYSTEM not in usmq.current_queue().device.aspects:
         pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
 
 
 @pytest.fixture(scope="module")
-def k() -> SimpleNamespace:
+def k():
     names = ("add", "shift", "bytes", "first")
     return SimpleNamespace(**{name: usmq.Kernel.from_sycl(ADD, name) for name in names})
 
 
-def in_place(host: Any, **kwargs: Any) -> usmq.Array:
+def in_place(host, **kwargs):
     if SYSTEM not in usmq.current_queue().device.aspects:
         pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
-    x: usmq.Array = usmq.asarray(host, copy=False, **kwargs)
+    x = usmq.asarray(host, copy=False, **kwargs)
     assert x.usm_type == "system"
     return x
 
 
-def numbers(count: int = 1000) -> np.ndarray:
+def numbers(count=1000):
     return np.arange(count, dtype="f4")
 
 
-def test_kernels_take_numpy_arrays(k: SimpleNamespace) -> None:
+def test_kernels_take_numpy_arrays(k):
     x, y = numbers(), np.ones(1000, "f4")
     event = k.add(1000, x, y)
     assert event.done()
@@ -59,7 +55,7 @@ def test_kernels_take_numpy_arrays(k: SimpleNamespace) -> None:
     assert (x == numbers()).all()
 
 
-def test_kernels_take_buffers(k: SimpleNamespace) -> None:
+def test_kernels_take_buffers(k):
     target = bytearray(4)
     k.bytes(4, b"abcd", target)
     assert target == b"abcd"
@@ -73,7 +69,7 @@ def test_kernels_take_buffers(k: SimpleNamespace) -> None:
         shared.unlink()
 
 
-def test_arrays_decide_the_queue_and_else_the_scope(k: SimpleNamespace) -> None:
+def test_arrays_decide_the_queue_and_else_the_scope(k):
     x, y = numbers(), np.zeros(1000, "f4")
     queue = usmq.Queue("cpu", in_order=False)
     with usmq.use_queue(queue):
@@ -84,7 +80,7 @@ def test_arrays_decide_the_queue_and_else_the_scope(k: SimpleNamespace) -> None:
     assert k.add(1000, x, y, queue=queue).queue == queue
 
 
-def test_host_arguments_are_ordered_with_arrays_in_place(kernels: SimpleNamespace) -> None:
+def test_host_arguments_are_ordered_with_arrays_in_place(kernels):
     host = np.zeros(1 << 14, "u4")
     x = in_place(host, queue=usmq.Queue("cpu", in_order=False))
     kernels.advance(x.size, x, np.uint32(3000))
@@ -99,7 +95,7 @@ def test_host_arguments_are_ordered_with_arrays_in_place(kernels: SimpleNamespac
     [np.s_[::2], np.s_[::-1], np.s_[:, 1], np.s_[1:3, 1:3]],
     ids=["step", "reversed", "column", "window"],
 )
-def test_strided_views_work(k: SimpleNamespace, part: Any) -> None:
+def test_strided_views_work(k, part):
     host = np.arange(24, dtype="f4").reshape(4, 6)
     expected = host.copy()
     expected[part] += 1
@@ -108,7 +104,7 @@ def test_strided_views_work(k: SimpleNamespace, part: Any) -> None:
     assert (host == expected).all()
 
 
-def test_an_array_passed_twice_is_one_allocation(k: SimpleNamespace) -> None:
+def test_an_array_passed_twice_is_one_allocation(k):
     host = numbers()
     k.shift(1000, host, host)
     assert (host == (numbers() + 1) * 2).all()
@@ -118,7 +114,7 @@ def test_an_array_passed_twice_is_one_allocation(k: SimpleNamespace) -> None:
     assert (whole[1::2] == numbers()[1::2]).all()
 
 
-def test_overlapping_views_are_one_allocation(k: SimpleNamespace) -> None:
+def test_overlapping_views_are_one_allocation(k):
     host = np.zeros(20, "f4")
     k.shift(10, host[:10], host[10:])
     assert host.tolist() == [1] * 10 + [0] * 10
@@ -131,7 +127,7 @@ def test_overlapping_views_are_one_allocation(k: SimpleNamespace) -> None:
     assert host[0] == 2
 
 
-def test_overlapping_strided_views_are_an_error_if_one_is_written(k: SimpleNamespace) -> None:
+def test_overlapping_strided_views_are_an_error_if_one_is_written(k):
     host = numbers()
     with pytest.raises(usmq.LaunchError, match=r"argument 1: it overlaps argument 0.*copy\(\)"):
         k.add(500, host[:500], host[::2])
@@ -142,7 +138,7 @@ def test_overlapping_strided_views_are_an_error_if_one_is_written(k: SimpleNames
         k.shift(500, x, host[::2])
 
 
-def test_unaligned_elements_are_packed(k: SimpleNamespace) -> None:
+def test_unaligned_elements_are_packed(k):
     packed = np.zeros(10, "u1,f4")
     packed["f0"] = 7
     raw = bytearray(41)
@@ -154,7 +150,7 @@ def test_unaligned_elements_are_packed(k: SimpleNamespace) -> None:
     assert (unaligned == 1).all()
 
 
-def frozen() -> np.ndarray:
+def frozen():
     host = numbers()
     host.flags.writeable = False
     return host
@@ -173,9 +169,7 @@ def frozen() -> np.ndarray:
         (b"abcd", numbers(), "argument 0.*uint8"),
     ],
 )
-def test_wrong_host_arguments_are_refused_before_the_launch(
-    k: SimpleNamespace, x: Any, y: Any, text: str
-) -> None:
+def test_wrong_host_arguments_are_refused_before_the_launch(k, x, y, text):
     before = y.tobytes()
     with pytest.raises(usmq.LaunchError, match=text):
         k.add(500, x, y)
@@ -183,24 +177,24 @@ def test_wrong_host_arguments_are_refused_before_the_launch(
 
 
 @pytest.mark.parametrize("value", ["text", [1.0, 2.0], None, {}, object()])
-def test_objects_without_a_buffer_are_refused(k: SimpleNamespace, value: Any) -> None:
+def test_objects_without_a_buffer_are_refused(k, value):
     with pytest.raises(TypeError, match="a kernel argument must be"):
         k.add(2, value, numbers())
 
 
-def test_read_only_memory_is_fine_for_const_parameters(k: SimpleNamespace) -> None:
+def test_read_only_memory_is_fine_for_const_parameters(k):
     y = np.zeros(1000, "f4")
     k.add(1000, frozen(), y)
     assert (y == numbers()).all()
 
 
-def test_empty_arrays_work(k: SimpleNamespace) -> None:
+def test_empty_arrays_work(k):
     empty = np.zeros(0, "f4")
     assert k.add(0, empty, empty).done()
 
 
 @pytest.mark.usefixtures("reaches")
-def test_no_bytes_are_copied_in_place(k: SimpleNamespace) -> None:
+def test_no_bytes_are_copied_in_place(k):
     x, y = numbers(), numbers()
     with usmq.profile() as profile:
         k.add(1000, x, y)
@@ -212,7 +206,7 @@ def test_no_bytes_are_copied_in_place(k: SimpleNamespace) -> None:
     assert sum(event.bytes for event in copies) == 2000
 
 
-def test_ctrl_c_interrupts_a_launch(run_python: Callable[..., Any]) -> None:
+def test_ctrl_c_interrupts_a_launch(run_python):
     code = """
 import _thread, sys, threading, time
 import numpy as np, usmq
@@ -256,7 +250,7 @@ def numbers():
 
 
 @pytest.mark.parametrize("system", ["0", "1"])
-def test_kernels_give_the_same_results_in_place_and_by_copy(system: str) -> None:
+def test_kernels_give_the_same_results_in_place_and_by_copy(system):
     code = (
         GPU
         + """
@@ -292,7 +286,7 @@ for wrong in (np.zeros(10, ">f4"), np.array([None] * 10), np.zeros(10, "f8")):
     ]
 
 
-def test_the_profile_counts_the_bytes_of_host_arguments() -> None:
+def test_the_profile_counts_the_bytes_of_host_arguments():
     code = (
         GPU
         + """
@@ -307,7 +301,7 @@ print(sorted(event.bytes for event in copies), {event.reason for event in copies
     assert result(code) == ["[4000, 4000, 4000] {'host argument'}"]
 
 
-def test_copies_to_a_gpu_follow_commands_on_the_host_memory() -> None:
+def test_copies_to_a_gpu_follow_commands_on_the_host_memory():
     code = (
         GPU
         + """
@@ -330,7 +324,7 @@ print(moved.usm_type, usmq.explain(mine, queue="gpu:1").steps[0].action, moved.t
     assert result(code) == ["done", "device from_host 2.0"]
 
 
-def test_a_failed_kernel_copies_nothing_back() -> None:
+def test_a_failed_kernel_copies_nothing_back():
     code = (
         GPU
         + """

@@ -1,16 +1,12 @@
 """Arrays in system memory: host memory, used in place."""
 
-from __future__ import annotations
-
 import array
 import gc
 import mmap
 import pickle
 import threading
-from collections.abc import Callable
 from multiprocessing import shared_memory
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,25 +27,25 @@ KERNEL add(const float *x, float *y) { y[id()] += x[id()]; }
 
 
 @pytest.fixture
-def reaches() -> None:
+def reaches():
     if SYSTEM not in usmq.current_queue().device.aspects:
         pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
 
 
 @pytest.fixture(scope="module")
-def k() -> SimpleNamespace:
+def k():
     names = ("add",)
     return SimpleNamespace(**{name: usmq.Kernel.from_sycl(ADD, name) for name in names})
 
 
-def address(host: np.ndarray) -> int:
+def address(host):
     return int(host.__array_interface__["data"][0])
 
 
-def in_place(host: Any, **kwargs: Any) -> usmq.Array:
+def in_place(host, **kwargs):
     if SYSTEM not in usmq.current_queue().device.aspects:
         pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
-    x: usmq.Array = usmq.asarray(host, copy=False, **kwargs)
+    x = usmq.asarray(host, copy=False, **kwargs)
     assert x.usm_type == "system"
     return x
 
@@ -58,7 +54,7 @@ def in_place(host: Any, **kwargs: Any) -> usmq.Array:
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "f2", "f4", "f8", "c8", "c16"])
-def test_a_numpy_array_is_used_in_place(dtype: str) -> None:
+def test_a_numpy_array_is_used_in_place(dtype):
     host = np.arange(12).reshape(3, 4).astype(dtype)
     x = in_place(host)
     assert (x.ptr, x.shape, x.strides, str(x.dtype)) == (
@@ -76,7 +72,7 @@ def test_a_numpy_array_is_used_in_place(dtype: str) -> None:
 @pytest.mark.parametrize(
     "part", [np.s_[::2], np.s_[::-1], np.s_[1:, 1], np.s_[..., ::-2], np.s_[0], np.s_[2:2]]
 )
-def test_strided_views_keep_their_strides(part: Any) -> None:
+def test_strided_views_keep_their_strides(part):
     host = np.arange(24, dtype="i4").reshape(4, 6)
     view = np.asarray(host[part])
     x = in_place(view)
@@ -89,7 +85,7 @@ def test_strided_views_keep_their_strides(part: Any) -> None:
     assert (host == expected).all()
 
 
-def test_every_kind_of_buffer_is_used_in_place() -> None:
+def test_every_kind_of_buffer_is_used_in_place():
     with mmap.mmap(-1, 4096) as mapped:
         x = in_place(mapped)
         x[0] = 7
@@ -121,7 +117,7 @@ def test_every_kind_of_buffer_is_used_in_place() -> None:
     assert in_place(b"abc").tolist() == [97, 98, 99]
 
 
-def test_read_only_memory_stays_so() -> None:
+def test_read_only_memory_stays_so():
     host = np.arange(3.0)
     host.flags.writeable = False
     x = in_place(host)
@@ -130,7 +126,7 @@ def test_read_only_memory_stays_so() -> None:
         x.fill(1)
 
 
-def test_arrow_numbers_are_used_in_place() -> None:
+def test_arrow_numbers_are_used_in_place():
     values = pa.array([1.5, 2.5, 3.5, 4.5])
     x = in_place(values)
     assert x.ptr == values.buffers()[1].address
@@ -146,9 +142,9 @@ def test_arrow_numbers_are_used_in_place() -> None:
         usmq.asarray(pa.chunked_array([[1], [2]]), copy=False)
 
 
-def address_of(chunks: Any) -> int:
+def address_of(chunks):
     part = next(chunk for chunk in chunks.chunks if len(chunk))
-    start: int = part.buffers()[1].address + part.offset * (part.type.bit_width // 8)
+    start = part.buffers()[1].address + part.offset * (part.type.bit_width // 8)
     return start
 
 
@@ -164,7 +160,7 @@ def address_of(chunks: Any) -> int:
     ids=["one", "with empty ones", "slice", "slice of the second", "of a table"],
 )
 @pytest.mark.usefixtures("reaches")
-def test_one_arrow_chunk_with_values_is_used_in_place(chunks: Any) -> None:
+def test_one_arrow_chunk_with_values_is_used_in_place(chunks):
     x = usmq.asarray(chunks, copy=False)
     assert (x.usm_type, x.dtype, x.readonly) == ("system", "float64", True)
     assert x.ptr == address_of(chunks)
@@ -186,13 +182,13 @@ def test_one_arrow_chunk_with_values_is_used_in_place(chunks: Any) -> None:
     ],
 )
 @pytest.mark.usefixtures("reaches")
-def test_arrow_data_that_is_no_array_in_place_is_an_error(chunks: Any, text: str) -> None:
+def test_arrow_data_that_is_no_array_in_place_is_an_error(chunks, text):
     with pytest.raises((ValueError, TypeError), match=text):
         usmq.asarray(chunks, copy=False)
 
 
 @pytest.mark.usefixtures("reaches")
-def test_data_without_elements_needs_no_copy_and_no_alignment() -> None:
+def test_data_without_elements_needs_no_copy_and_no_alignment():
     for empty in (
         pa.chunked_array([], type=pa.float32()),
         pa.chunked_array([[]], pa.float32()),
@@ -208,15 +204,15 @@ def test_data_without_elements_needs_no_copy_and_no_alignment() -> None:
         assert x.tolist() == np.zeros(x.shape).tolist()
 
 
-def test_dlpack_tensors_of_the_host_are_used_in_place() -> None:
+def test_dlpack_tensors_of_the_host_are_used_in_place():
     class Tensor:
-        def __init__(self, host: np.ndarray) -> None:
+        def __init__(self, host):
             self.host = host
 
-        def __dlpack__(self, **kwargs: Any) -> Any:
+        def __dlpack__(self, **kwargs):
             return self.host.__dlpack__(**kwargs)
 
-        def __dlpack_device__(self) -> tuple[int, int]:
+        def __dlpack_device__(self):
             return self.host.__dlpack_device__()
 
     host = np.arange(6, dtype="f4").reshape(2, 3)[:, ::2]
@@ -224,20 +220,20 @@ def test_dlpack_tensors_of_the_host_are_used_in_place() -> None:
     assert (x.ptr, x.tolist()) == (address(host), host.tolist())
 
 
-def test_copies_stay_the_default() -> None:
+def test_copies_stay_the_default():
     host = np.arange(3.0)
     for copy in (None, True):
         x = usmq.asarray(host, copy=copy)
         assert (x.usm_type, x.ptr != address(host)) == ("device", True)
 
 
-def test_the_owner_lives_until_the_last_use_is_complete(kernels: SimpleNamespace) -> None:
+def test_the_owner_lives_until_the_last_use_is_complete(kernels):
     host = np.zeros(1 << 16, "u4")
     x = in_place(host)
     freed = threading.Event()
 
     class Owner(np.ndarray):
-        def __del__(self) -> None:
+        def __del__(self):
             freed.set()
 
     owned = host.view(Owner)
@@ -252,7 +248,7 @@ def test_the_owner_lives_until_the_last_use_is_complete(kernels: SimpleNamespace
     assert x.to_numpy()[0] != 0
 
 
-def test_views_of_one_array_are_ordered(kernels: SimpleNamespace) -> None:
+def test_views_of_one_array_are_ordered(kernels):
     host = np.zeros(4096, "u4")
     queues = [usmq.Queue("cpu", in_order=False), usmq.Queue("cpu")]
     views = [
@@ -276,7 +272,7 @@ def test_views_of_one_array_are_ordered(kernels: SimpleNamespace) -> None:
     assert (host == expected).all()
 
 
-def test_a_view_of_host_usm_is_ordered_with_it(kernels: SimpleNamespace) -> None:
+def test_a_view_of_host_usm_is_ordered_with_it(kernels):
     x = usmq.zeros(1 << 14, "u4", usm_type="host", queue=usmq.Queue("cpu", in_order=False))
     y = in_place(np.asarray(x), queue=usmq.Queue("cpu"))
     assert y.ptr == x.ptr
@@ -290,9 +286,7 @@ def test_a_view_of_host_usm_is_ordered_with_it(kernels: SimpleNamespace) -> None
 # In other contexts and libraries.
 
 
-def test_system_memory_is_in_reach_in_any_context(
-    queue_of_other_context: usmq.Queue, k: SimpleNamespace
-) -> None:
+def test_system_memory_is_in_reach_in_any_context(queue_of_other_context, k):
     host = np.ones(1000, "f4")
     x = in_place(host)
     moved = usmq.collocate(x, queue=queue_of_other_context)
@@ -307,7 +301,7 @@ def test_system_memory_is_in_reach_in_any_context(
     assert (host == 8).all()
 
 
-def test_dlpack_exports_it_as_host_memory(k: SimpleNamespace) -> None:
+def test_dlpack_exports_it_as_host_memory(k):
     host = np.ones(1 << 20, "f4")
     x = in_place(host)
     assert x.__dlpack_device__() == (1, 0)
@@ -318,7 +312,7 @@ def test_dlpack_exports_it_as_host_memory(k: SimpleNamespace) -> None:
         x.__dlpack__(dl_device=(14, 0))
 
 
-def test_arrow_exports_it_as_host_memory(k: SimpleNamespace) -> None:
+def test_arrow_exports_it_as_host_memory(k):
     host = np.ones(1 << 20, "f4")
     x = in_place(host)
     k.add(x.size, x, x)
@@ -334,7 +328,7 @@ def test_arrow_exports_it_as_host_memory(k: SimpleNamespace) -> None:
         pa.record_batch(table)
 
 
-def test_the_buffer_protocol_exports_it_in_place(k: SimpleNamespace) -> None:
+def test_the_buffer_protocol_exports_it_in_place(k):
     host = np.ones(1 << 20, "f4")
     x = in_place(host)
     k.add(x.size, x, x)
@@ -342,14 +336,14 @@ def test_the_buffer_protocol_exports_it_in_place(k: SimpleNamespace) -> None:
     assert (address(theirs), theirs[5]) == (x.ptr, 2)
 
 
-def test_the_usm_interface_refuses_it_by_name() -> None:
+def test_the_usm_interface_refuses_it_by_name():
     x = in_place(np.ones(3))
     with pytest.raises(AttributeError, match=r"system memory.*is not USM"):
         _ = x.__sycl_usm_array_interface__
     assert not hasattr(x, "__usm_ndarray__")
 
 
-def test_pools_limits_and_statistics_leave_it_out() -> None:
+def test_pools_limits_and_statistics_leave_it_out():
     before = usmq.memory_stats()
     x = in_place(np.ones(1 << 20))
     assert usmq.memory_stats() == before
@@ -362,13 +356,13 @@ def test_pools_limits_and_statistics_leave_it_out() -> None:
 
 
 @pytest.mark.parametrize("protocol", [4, 5])
-def test_pickles_copy_it(protocol: int) -> None:
+def test_pickles_copy_it(protocol):
     host = np.arange(12.0).reshape(3, 4)[:, ::2]
     back = pickle.loads(pickle.dumps(in_place(host), protocol=protocol))
     assert (back.usm_type, back.tolist()) == ("device", host.tolist())
 
 
-def test_copies_and_conversions() -> None:
+def test_copies_and_conversions():
     host = np.arange(6, dtype="i4").reshape(2, 3)
     x = in_place(host)
     assert (x.copy().usm_type, x.T.reshape(6).usm_type) == ("host", "host")
@@ -396,13 +390,13 @@ def test_copies_and_conversions() -> None:
     ],
 )
 @pytest.mark.usefixtures("reaches")
-def test_a_needed_copy_is_an_error(make: Callable[[], Any], text: str) -> None:
+def test_a_needed_copy_is_an_error(make, text):
     with pytest.raises(ValueError, match=text):
         make()
 
 
 @pytest.mark.parametrize("host", [np.zeros(3, ">f4"), np.array([None]), np.zeros(3, "M8[s]")])
-def test_unsupported_elements_are_errors(host: np.ndarray) -> None:
+def test_unsupported_elements_are_errors(host):
     with pytest.raises((TypeError, ValueError)):
         usmq.asarray(host, copy=False)
 
@@ -410,7 +404,7 @@ def test_unsupported_elements_are_errors(host: np.ndarray) -> None:
 # Other processes.
 
 
-def test_two_processes_compute_on_shared_memory(run_python: Callable[..., Any]) -> None:
+def test_two_processes_compute_on_shared_memory(run_python):
     shared = shared_memory.SharedMemory(create=True, size=4096)
     try:
         mine = in_place(shared.buf)
@@ -451,7 +445,7 @@ def numbers():
 )
 
 
-def test_a_gpu_without_system_memory_refuses_arrays_in_place() -> None:
+def test_a_gpu_without_system_memory_refuses_arrays_in_place():
     code = """
 import numpy as np, pyarrow as pa, usmq
 for host in (np.zeros(3), b"abc", pa.array([1.0])):
@@ -464,7 +458,7 @@ print(usmq.asarray(np.zeros(3)).usm_type)
     assert result(code) == ["True"] * 3 + ["device"]
 
 
-def test_a_gpu_with_system_memory_uses_it_in_place() -> None:
+def test_a_gpu_with_system_memory_uses_it_in_place():
     code = (
         GPU
         + """

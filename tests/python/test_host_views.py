@@ -1,10 +1,6 @@
 """Arrays in shared and host USM in libraries that take memory of the host, without a copy."""
 
-from __future__ import annotations
-
 import gc
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +9,7 @@ import usmq
 KINDS = ("shared", "host")
 
 
-def of_torch(view: Any) -> tuple[int, list[float]]:
+def of_torch(view):
     torch = pytest.importorskip(
         "torch", reason="torch is not installed: its wheel needs 3 GB of libraries for CUDA"
     )
@@ -22,36 +18,36 @@ def of_torch(view: Any) -> tuple[int, list[float]]:
     return tensors[0].data_ptr(), tensors[0].tolist()
 
 
-def of_jax(view: Any) -> tuple[int, list[float]]:
+def of_jax(view):
     jax = pytest.importorskip("jax", reason="jax is not installed")
     array = jax.numpy.from_dlpack(view)
     return array.unsafe_buffer_pointer(), array.tolist()
 
 
-def of_polars(view: Any) -> tuple[int, list[float]]:
+def of_polars(view):
     polars = pytest.importorskip("polars", reason="polars is not installed")
     series = polars.Series(view)
     return series.to_numpy(allow_copy=False).ctypes.data, series.to_list()
 
 
-def of_pyarrow(view: Any) -> tuple[int, list[float]]:
+def of_pyarrow(view):
     import pyarrow as pa
 
     array = pa.array(view)
     return array.buffers()[1].address, array.to_pylist()
 
 
-def by_dlpack(view: Any) -> tuple[int, list[float]]:
+def by_dlpack(view):
     array = np.from_dlpack(view)
     return array.ctypes.data, array.tolist()
 
 
-def by_array(view: Any) -> tuple[int, list[float]]:
+def by_array(view):
     array = np.asarray(view)
     return array.ctypes.data, array.tolist()
 
 
-def by_buffer(view: Any) -> tuple[int, list[float]]:
+def by_buffer(view):
     array = np.frombuffer(memoryview(view), "f4")
     return array.ctypes.data, array.tolist()
 
@@ -61,9 +57,7 @@ READERS = (of_torch, of_jax, of_polars, of_pyarrow, by_dlpack, by_array, by_buff
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reader", READERS)
-def test_a_view_is_read_in_place(
-    reader: Callable[[Any], tuple[int, list[float]]], kind: Any
-) -> None:
+def test_a_view_is_read_in_place(reader, kind):
     x = usmq.arange(64, dtype="f4", usm_type=kind)
     if x.ptr % 64:
         pytest.skip("jax copies memory that is not aligned to 64 bytes")
@@ -73,7 +67,7 @@ def test_a_view_is_read_in_place(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_reader_waits_for_writes(kind: Any, kernels: Any, advanced: Any) -> None:
+def test_a_reader_waits_for_writes(kind, kernels, advanced):
     x = usmq.zeros(1, "u4", usm_type=kind)
     view = x.host_view()
     kernels.advance(1, x, np.uint32(1 << 22))
@@ -82,7 +76,7 @@ def test_a_reader_waits_for_writes(kind: Any, kernels: Any, advanced: Any) -> No
     assert np.asarray(view).tolist() == advanced([0], 1 << 23).tolist()
 
 
-def test_a_view_writes_and_keeps_the_memory() -> None:
+def test_a_view_writes_and_keeps_the_memory():
     x = usmq.zeros((2, 3), "i8", usm_type="shared")
     matrix = np.from_dlpack(x.host_view())
     matrix[1] = [4, 5, 6]
@@ -95,7 +89,7 @@ def test_a_view_writes_and_keeps_the_memory() -> None:
     assert matrix[1].tolist() == [4, 5, 6]
 
 
-def test_a_view_is_on_the_host() -> None:
+def test_a_view_is_on_the_host():
     view = usmq.ones(3, usm_type="host").host_view()
     assert view.__dlpack_device__() == (1, 0)
     with pytest.raises(TypeError, match="stream must be None"):
@@ -105,20 +99,20 @@ def test_a_view_is_on_the_host() -> None:
     assert repr(view).startswith("<usmq host view of float32[3] (host USM")
 
 
-def test_device_memory_has_no_host_view() -> None:
+def test_device_memory_has_no_host_view():
     with pytest.raises(BufferError, match=r"the host cannot read float32\[3\].*to_numpy\(\)"):
         usmq.ones(3).host_view()
 
 
 @pytest.mark.parametrize("dtype", ["bool", "i1", "u8", "f2", "f8", "c8"])
-def test_numpy_reads_the_dtype_of_an_array(dtype: str) -> None:
+def test_numpy_reads_the_dtype_of_an_array(dtype):
     x = usmq.zeros(2, dtype)
     assert np.dtype(x) == np.dtype(dtype)
     assert np.dtype(x.dtype) == np.dtype(dtype)
     assert np.result_type(x, "f8") == np.result_type(np.dtype(dtype), "f8")
 
 
-def test_jax_takes_shared_memory_as_an_array() -> None:
+def test_jax_takes_shared_memory_as_an_array():
     jax = pytest.importorskip("jax", reason="jax is not installed")
     x = usmq.arange(3, dtype="f4", usm_type="shared")
     assert jax.numpy.asarray(x).tolist() == [0, 1, 2]
@@ -129,17 +123,17 @@ def test_jax_takes_shared_memory_as_an_array() -> None:
 class Tensor:
     """An object that has only DLPack, as tensors of torch."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array):
         self.array = array
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options):
         return self.array.__dlpack__(**options)
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self):
         return self.array.__dlpack_device__()
 
 
-def test_tensors_are_assigned_and_passed_to_kernels(kernels: Any) -> None:
+def test_tensors_are_assigned_and_passed_to_kernels(kernels):
     source = np.arange(6, dtype="f4")
     x = usmq.zeros(6, "f4")
     x[:] = Tensor(source)
@@ -159,7 +153,7 @@ def test_tensors_are_assigned_and_passed_to_kernels(kernels: Any) -> None:
         kernels.axpy(6, np.float32(2), Tensor(np.arange(6)), x, np.uint64(6))
 
 
-def test_torch_tensors_are_assigned_and_passed_to_kernels(kernels: Any) -> None:
+def test_torch_tensors_are_assigned_and_passed_to_kernels(kernels):
     torch = pytest.importorskip(
         "torch", reason="torch is not installed: its wheel needs 3 GB of libraries for CUDA"
     )
@@ -171,7 +165,7 @@ def test_torch_tensors_are_assigned_and_passed_to_kernels(kernels: Any) -> None:
         x[:] = torch.ones(6, requires_grad=True)
 
 
-def test_a_bare_capsule_is_imported_once() -> None:
+def test_a_bare_capsule_is_imported_once():
     capsule = usmq.arange(3).__dlpack__(max_version=(1, 0))
     assert usmq.from_dlpack(capsule).tolist() == [0, 1, 2]
     with pytest.raises(usmq.InteropError, match="has been used"):
@@ -180,7 +174,7 @@ def test_a_bare_capsule_is_imported_once() -> None:
     assert usmq.from_dlpack(legacy).tolist() == [0, 1, 2]
 
 
-MAKERS: dict[str, Callable[[Any], usmq.Array]] = {
+MAKERS = {
     "empty": lambda given: usmq.empty(2, **given),
     "zeros": lambda given: usmq.zeros(2, **given),
     "ones": lambda given: usmq.ones(2, **given),
@@ -200,7 +194,7 @@ MAKERS: dict[str, Callable[[Any], usmq.Array]] = {
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_device_is_another_name_of_queue(name: str) -> None:
+def test_device_is_another_name_of_queue(name):
     queue = usmq.Queue(in_order=False)
     assert MAKERS[name]({"device": queue}).queue == queue
     assert MAKERS[name]({"device": queue.device}).device == queue.device
@@ -210,7 +204,7 @@ def test_device_is_another_name_of_queue(name: str) -> None:
         MAKERS[name]({"device": 3.5})
 
 
-def test_a_kernel_reads_a_tensor_of_pyarrow_and_does_not_write_to_it(kernels: Any) -> None:
+def test_a_kernel_reads_a_tensor_of_pyarrow_and_does_not_write_to_it(kernels):
     import pyarrow as pa
 
     x, source = usmq.ones(3, "f4"), pa.array([1, 2, 3], pa.float32())

@@ -1,7 +1,5 @@
 """usmq's threads stay idle while work is in flight."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -62,6 +60,6 @@ running.wait()
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_threads_are_idle_with_1000_events_in_flight(run_python: Run, work: str) -> None:
+def test_threads_are_idle_with_1000_events_in_flight(run_python, work):
     done = run_python(PRELUDE + CODE, WORK[work])
     assert float(done.stdout) < 0.02, done.stderr

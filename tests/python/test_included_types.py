@@ -1,9 +1,5 @@
 """Signatures whose types, macros and kernels are in included files."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import usmq
 
@@ -27,7 +23,7 @@ USMQ_KERNEL(1) void k(real a, REAL b, wide c, size_t n, real *y) {{ y[0] = a + b
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "my_types.h").write_text(TYPES)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "more.h").write_text("#pragma once\ntypedef float real;\n")
@@ -35,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ['"my_types.h"', "<my_types.h>"])
-def test_plain_numbers_convert_to_types_of_an_included_file(folder: Path, name: str) -> None:
+def test_plain_numbers_convert_to_types_of_an_included_file(folder, name):
     for options, wide in (([], "float32"), (["-DWIDE"], "float64")):
         flags = [f"-I{folder}", *options]
         kernel = usmq.Kernel.from_sycl(KERNEL.format(name=name), "k", options=flags)
@@ -45,7 +41,7 @@ def test_plain_numbers_convert_to_types_of_an_included_file(folder: Path, name: 
         assert y.tolist() == [8.0]
 
 
-def test_opencl_c_reads_the_same_files(folder: Path) -> None:
+def test_opencl_c_reads_the_same_files(folder):
     if usmq.current_queue().device.backend != "opencl":
         pytest.skip("only the opencl backend builds OpenCL C by its driver")
     source = (
@@ -58,7 +54,7 @@ def test_opencl_c_reads_the_same_files(folder: Path) -> None:
     assert y.tolist() == [2.0]
 
 
-def test_a_kernel_in_an_included_file_has_a_signature(folder: Path) -> None:
+def test_a_kernel_in_an_included_file_has_a_signature(folder):
     (folder / "kernels.h").write_text(KERNEL.format(name='"my_types.h"'))
     kernel = usmq.Kernel.from_sycl('#include "kernels.h"\n', "k", options=[f"-I{folder}"])
     assert repr(kernel) == "<usmq.Kernel k(float32, float32, float32, uint64, float32 *)>"
@@ -67,7 +63,7 @@ def test_a_kernel_in_an_included_file_has_a_signature(folder: Path) -> None:
         kernel((1, 1), 1.0, 1.0, 1.0, 1, usmq.zeros(1, "f4"))
 
 
-def test_a_template_of_an_included_file_takes_the_types_of_its_instance(folder: Path) -> None:
+def test_a_template_of_an_included_file_takes_the_types_of_its_instance(folder):
     (folder / "template.h").write_text(
         """#include <sycl/sycl.hpp>
         #include "my_types.h"
@@ -83,9 +79,7 @@ def test_a_template_of_an_included_file_takes_the_types_of_its_instance(folder: 
         assert y.tolist() == [0.0, 3.0]
 
 
-def test_the_error_for_an_unknown_type_names_it_and_the_file_that_was_not_found(
-    folder: Path,
-) -> None:
+def test_the_error_for_an_unknown_type_names_it_and_the_file_that_was_not_found(folder):
     source = """#include <usmq/kernel.h>
     #include <sycl/sycl.hpp>
     template <typename T> struct alias { using type = T; };

@@ -1,12 +1,5 @@
 """Kernel arguments: those that do not match the signature are refused before the launch."""
 
-from __future__ import annotations
-
-import subprocess
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 import usmq
@@ -38,7 +31,7 @@ put_{number}({type} before, {type} *x, const {type} value, {type} const *from) {
 
 
 @pytest.fixture(scope="module")
-def putters() -> dict[str, usmq.Kernel]:
+def putters():
     """Return, for each C type, a kernel that writes its three inputs to an array."""
     text = """
 #include <cstddef>
@@ -51,9 +44,7 @@ namespace syclexp = sycl::ext::oneapi::experimental;
 
 
 @pytest.mark.parametrize("c_type", C_TYPES)
-def test_python_and_numpy_numbers_reach_the_kernel(
-    putters: dict[str, usmq.Kernel], c_type: str
-) -> None:
+def test_python_and_numpy_numbers_reach_the_kernel(putters, c_type):
     if c_type == "double" and "fp64" not in usmq.current_queue().device.aspects:
         pytest.skip("the device has no fp64")
     dtype = np.dtype(C_TYPES[c_type])
@@ -70,7 +61,7 @@ def test_python_and_numpy_numbers_reach_the_kernel(
 
 
 @pytest.mark.parametrize("c_type", C_TYPES)
-def test_an_array_of_another_dtype_is_refused(putters: dict[str, usmq.Kernel], c_type: str) -> None:
+def test_an_array_of_another_dtype_is_refused(putters, c_type):
     right = C_TYPES[c_type]
     good = usmq.zeros(3, right)
     for wrong in sorted(set(C_TYPES.values()) - {right}):
@@ -101,25 +92,21 @@ def test_an_array_of_another_dtype_is_refused(putters: dict[str, usmq.Kernel], c
         ("bool", "yes"),
     ],
 )
-def test_a_number_that_does_not_fit_the_type_is_refused(
-    putters: dict[str, usmq.Kernel], c_type: str, number: Any
-) -> None:
+def test_a_number_that_does_not_fit_the_type_is_refused(putters, c_type, number):
     x = usmq.zeros(3, C_TYPES[c_type])
     with pytest.raises((usmq.Error, TypeError, ValueError, OverflowError)):
         putters[c_type](1, number, x, 1, x)
     assert not x.to_numpy().any()
 
 
-def test_an_integer_is_accepted_for_a_float_parameter(putters: dict[str, usmq.Kernel]) -> None:
+def test_an_integer_is_accepted_for_a_float_parameter(putters):
     x = usmq.zeros(3, "f4")
     putters["float"](1, 2, x, np.float32(3), usmq.full(1, 7, "f4"))
     assert x.to_numpy().tolist() == [3, 7, 2]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 9])
-def test_a_wrong_number_of_arguments_is_a_launch_error_with_both_numbers(
-    kernels: SimpleNamespace, count: int
-) -> None:
+def test_a_wrong_number_of_arguments_is_a_launch_error_with_both_numbers(kernels, count):
     x = usmq.zeros(4)
     with pytest.raises(usmq.LaunchError) as caught:
         kernels.fill(4, *[x, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0][:count])
@@ -133,14 +120,12 @@ def test_a_wrong_number_of_arguments_is_a_launch_error_with_both_numbers(
     [None, "x", b"1234", [1.0], (1.0,), object(), np.zeros(4), memoryview(b"abcd"), 0, 1.5],
     ids=lambda value: type(value).__name__,
 )
-def test_other_objects_are_refused_for_a_pointer_parameter(
-    kernels: SimpleNamespace, value: Any
-) -> None:
+def test_other_objects_are_refused_for_a_pointer_parameter(kernels, value):
     with pytest.raises((usmq.Error, TypeError)):
         kernels.fill(4, value, 1.0)
 
 
-def test_an_array_is_refused_for_a_scalar_parameter(kernels: SimpleNamespace) -> None:
+def test_an_array_is_refused_for_a_scalar_parameter(kernels):
     x = usmq.zeros(4)
     with pytest.raises((usmq.Error, TypeError)):
         kernels.fill(4, x, x)
@@ -151,7 +136,7 @@ def test_an_array_is_refused_for_a_scalar_parameter(kernels: SimpleNamespace) ->
 @pytest.mark.parametrize(
     "size", [-1, (-1,), (2, -3), 1.5, "4", None, (), (1, 1, 1, 1), (2.0,), 2**64]
 )
-def test_an_invalid_global_size_is_refused(kernels: SimpleNamespace, size: Any) -> None:
+def test_an_invalid_global_size_is_refused(kernels, size):
     x = usmq.zeros(4)
     with pytest.raises((usmq.Error, TypeError, ValueError, OverflowError)):
         kernels.fill(size, x, 1.0)
@@ -159,11 +144,7 @@ def test_an_invalid_global_size_is_refused(kernels: SimpleNamespace, size: Any) 
 
 
 @pytest.mark.parametrize("size", [(2**40, 2**40), (2**32, 2**32), (2**21, 2**21, 2**22), (2, 2)])
-def test_a_global_size_of_other_dimensions_or_that_overflows_is_refused(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
-    source: str,
-    size: tuple[int, ...],
-) -> None:
+def test_a_global_size_of_other_dimensions_or_that_overflows_is_refused(run_python, source, size):
     code = f"""
 import usmq
 fill = usmq.Kernel.from_sycl({source!r}, "fill")
@@ -177,16 +158,14 @@ except (usmq.Error, ValueError, OverflowError) as error:
 
 
 @pytest.mark.parametrize("local", [0, -1, 3, 2**20, (2, 2), (), 1.5, "4", (4, 1, 1, 1)])
-def test_a_local_size_that_does_not_divide_the_global_one_is_refused(
-    kernels: SimpleNamespace, local: Any
-) -> None:
+def test_a_local_size_that_does_not_divide_the_global_one_is_refused(kernels, local):
     x = usmq.zeros(64)
     with pytest.raises((usmq.Error, TypeError, ValueError, OverflowError)):
         kernels.fill(64, x, 1.0, local_size=local).wait()
     assert not x.to_numpy().any()
 
 
-def test_an_unknown_keyword_is_a_type_error(kernels: SimpleNamespace) -> None:
+def test_an_unknown_keyword_is_a_type_error(kernels):
     with pytest.raises(TypeError):
         kernels.fill(4, usmq.zeros(4), 1.0, group_size=2)
 
@@ -194,14 +173,14 @@ def test_an_unknown_keyword_is_a_type_error(kernels: SimpleNamespace) -> None:
 class ReadOnly:
     """Lends an array as memory that must not be written."""
 
-    def __init__(self, base: usmq.Array) -> None:
+    def __init__(self, base):
         self.base = base
         interface = dict(base.__sycl_usm_array_interface__)
         interface["data"] = (interface["data"][0], True)
         self.__sycl_usm_array_interface__ = interface
 
 
-def test_a_read_only_array_may_be_read_and_not_written(kernels: SimpleNamespace) -> None:
+def test_a_read_only_array_may_be_read_and_not_written(kernels):
     base = usmq.full(4, 3, "f4")
     x, y = usmq.asarray(ReadOnly(base)), usmq.zeros(4)
     assert x.readonly
@@ -220,14 +199,12 @@ def test_a_read_only_array_may_be_read_and_not_written(kernels: SimpleNamespace)
 
 @pytest.mark.parametrize("mark", [usmq.read, usmq.write])
 @pytest.mark.parametrize("wrong", [None, 3, [1], "nosuch", "f4"])
-def test_an_access_mark_around_other_objects_is_refused(
-    kernels: SimpleNamespace, mark: Any, wrong: Any
-) -> None:
+def test_an_access_mark_around_other_objects_is_refused(kernels, mark, wrong):
     with pytest.raises((usmq.Error, TypeError, ValueError)):
         kernels.fill(4, mark(wrong), 1.0)
 
 
 @pytest.mark.parametrize("nbytes", [-1, 1.5, None, "4", 2**64])
-def test_an_invalid_local_memory_size_is_refused(nbytes: Any) -> None:
+def test_an_invalid_local_memory_size_is_refused(nbytes):
     with pytest.raises((TypeError, ValueError, OverflowError)):
         usmq.local(nbytes)

@@ -1,7 +1,5 @@
 """The limit of memory for built kernels, and the call that drops them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

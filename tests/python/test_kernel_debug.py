@@ -1,7 +1,5 @@
 """Kernels built with debug=True: accesses outside of arrays are errors, and change nothing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

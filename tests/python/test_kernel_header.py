@@ -1,7 +1,5 @@
 """The device header usmq/kernel.h: functions against numpy, include orders, the fallback."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -466,7 +464,7 @@ def test_errors_name_the_line_of_the_source():
 
 
 @pytest.mark.parametrize("source", ["void f(float *x) {}", "int other() { return 1; }"])
-def test_a_source_without_a_marked_function_is_an_error_with_the_fix(source: str) -> None:
+def test_a_source_without_a_marked_function_is_an_error_with_the_fix(source):
     with pytest.raises(usmq.KernelBuildError, match=r"write USMQ_KERNEL\(1\) void f\(\.\.\.\)"):
         usmq.Kernel.from_sycl(source, "f")(1, usmq.zeros(1, "f4"))
 
@@ -474,7 +472,7 @@ def test_a_source_without_a_marked_function_is_an_error_with_the_fix(source: str
 # --- SYCL's headers in place of the compiler's attributes
 
 
-def test_sycl_headers_declare_the_kernel_on_request() -> None:
+def test_sycl_headers_declare_the_kernel_on_request():
     source = f"""{HEADER}USMQ_KERNEL(2) void f(int *x) {{
 #ifdef USMQ_SYCL_HEADERS
   x[global_id(0) * 3 + global_id(1)] = 100;

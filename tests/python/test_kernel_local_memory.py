@@ -1,9 +1,5 @@
 """Kernels that need more local memory than a work-group has: the error has the numbers."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import usmq
 
@@ -11,16 +7,16 @@ HEAD = "#include <usmq/kernel.h>\n"
 BODY = "part[local_id(0)] = y[global_id(0)]; barrier(); y[global_id(0)] = part[local_id(0)] + 1;"
 
 
-def limit() -> int:
+def limit():
     return usmq.current_queue().device.local_mem_size
 
 
-def sycl(floats: int) -> usmq.Kernel:
+def sycl(floats):
     text = f"USMQ_KERNEL(1) void k(float *y) {{ static local_array<float, {floats}> part; {BODY} }}"
     return usmq.Kernel.from_sycl(HEAD + text, "k")
 
 
-def opencl(floats: int) -> usmq.Kernel:
+def opencl(floats):
     text = f"""kernel void k(global float *y) {{
       local float part[{floats}]; size_t i = get_local_id(0);
       part[i] = y[get_global_id(0)]; barrier(CLK_LOCAL_MEM_FENCE);
@@ -32,13 +28,13 @@ def opencl(floats: int) -> usmq.Kernel:
 MAKERS = [sycl, opencl]
 
 
-def is_refused_by_compiler() -> bool:
+def is_refused_by_compiler():
     """Return whether the compiler refuses such a source, with an empty log, as Intel's for GPUs."""
     return usmq.current_queue().device.backend == "level_zero"
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_local_memory_up_to_the_limit_is_usable(make: Callable[[int], usmq.Kernel]) -> None:
+def test_local_memory_up_to_the_limit_is_usable(make):
     kernel, x = make(limit() // 4), usmq.zeros(64, "f4")
     kernel(64, x, local_size=8).wait()
     assert x.tolist() == [1] * 64
@@ -46,9 +42,7 @@ def test_local_memory_up_to_the_limit_is_usable(make: Callable[[int], usmq.Kerne
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("more", [1, 10**6])
-def test_more_local_memory_in_a_source_names_both_numbers(
-    make: Callable[[int], usmq.Kernel], more: int
-) -> None:
+def test_more_local_memory_in_a_source_names_both_numbers(make, more):
     floats = limit() // 4 + more
     if is_refused_by_compiler():
         with pytest.raises(usmq.KernelBuildError):
@@ -68,7 +62,7 @@ def test_more_local_memory_in_a_source_names_both_numbers(
     assert x.tolist() == [0] * 64
 
 
-def test_local_memory_of_the_source_and_of_arguments_add_up() -> None:
+def test_local_memory_of_the_source_and_of_arguments_add_up():
     text = f"""USMQ_KERNEL(1) void k(float *y, local_memory<float> more) {{
       static local_array<float, {limit() // 8}> part; {BODY} more[local_id(0)] = y[global_id(0)];
     }}"""
@@ -83,7 +77,7 @@ def test_local_memory_of_the_source_and_of_arguments_add_up() -> None:
         kernel(8, x, usmq.local(limit()), local_size=8)
 
 
-def test_a_kernel_from_the_cache_knows_its_local_memory() -> None:
+def test_a_kernel_from_the_cache_knows_its_local_memory():
     if is_refused_by_compiler():
         pytest.skip("the compiler refuses the source: the cache gets no kernel")
     for _ in range(2):

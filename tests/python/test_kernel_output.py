@@ -1,7 +1,5 @@
 """The output of kernels beside that of Python, if stdout is a pipe."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -29,7 +27,7 @@ say = lambda text: print(text, flush=True)
 BUFFERED = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
-def run(program: str, timeout: float = 100) -> list[str]:
+def run(program, timeout=100):
     """Return the lines that the program has written to a pipe."""
     program = START + textwrap.dedent(program)
     done = subprocess.run(
@@ -81,7 +79,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
-def test_output_comes_before_that_after_the_wait(wait: str) -> None:
+def test_output_comes_before_that_after_the_wait(wait):
     program = "say('before')\n" + wait.replace("NUM", "1")
     program += "\nsay('between')\n" + wait.replace("NUM", "2") + "\nsay('after')\nos._exit(0)"
     called = ["called"] if "called" in wait else []
@@ -90,7 +88,7 @@ def test_output_comes_before_that_after_the_wait(wait: str) -> None:
     assert run(program) == expected
 
 
-def test_other_languages_print_in_order() -> None:
+def test_other_languages_print_in_order():
     program = """
         a = usmq.Kernel.from_opencl('kernel void f(int n) { printf("kernel %d\\\\n", n); }', "f")
         source = '#include <sycl/sycl.hpp>\\nnamespace e = sycl::ext::oneapi::experimental;\\n'
@@ -105,7 +103,7 @@ def test_other_languages_print_in_order() -> None:
     assert run(program) == ["kernel 1", "between"] * 2
 
 
-def test_a_full_pipe_does_not_block_other_waits() -> None:
+def test_a_full_pipe_does_not_block_other_waits():
     program = START + textwrap.dedent("""
         def prints():
             for number in range(100_000):

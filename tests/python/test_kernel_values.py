@@ -1,11 +1,8 @@
 """Vectors, structures and shaped local memory as arguments of kernels, and the text of `help`."""
 
-from __future__ import annotations
-
 import ctypes
 import inspect
 import pydoc
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +32,7 @@ class Pair(ctypes.Structure):
     _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_float)]
 
 
-def built(name: str) -> usmq.Kernel:
+def built(name):
     """Return a kernel of `SOURCE`."""
     return usmq.Kernel.from_sycl(SOURCE, name)
 
@@ -45,7 +42,7 @@ def built(name: str) -> usmq.Kernel:
     [np.array((3, 2.5), PAIR), np.array([(3, 2.5)], PAIR)[0], Pair(3, 2.5)],
     ids=["array without axes", "scalar", "ctypes"],
 )
-def test_structures_are_passed_by_value(value: Any) -> None:
+def test_structures_are_passed_by_value(value):
     y = usmq.zeros(2, "f4")
     built("pair")(1, y, value)
     assert y.tolist() == [3.0, 2.5]
@@ -87,7 +84,7 @@ class Holder(ctypes.Structure):
     _fields_ = [("object", ctypes.py_object)]
 
 
-FOREIGN: list[tuple[Any, str]] = [
+FOREIGN = [
     (np.array((1, 2.5), PAIR.newbyteorder(">")), 'field "a" has the byte order'),
     (np.array([(1, 2.5)], PAIR.newbyteorder(">"))[0], 'field "a" has the byte order'),
     (np.array((1, 2.5), [("a", "i4"), ("b", ">f4")]), 'field "b" has the byte order'),
@@ -107,14 +104,14 @@ FOREIGN: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "text"), FOREIGN)
-def test_a_structure_that_a_kernel_cannot_read_is_refused(value: Any, text: str) -> None:
+def test_a_structure_that_a_kernel_cannot_read_is_refused(value, text):
     y = usmq.zeros(2, "f4")
     with pytest.raises(TypeError, match=f"a structure as a kernel argument, .*: {text}"):
         built("pair")(1, y, value)
     assert y.tolist() == [0, 0]
 
 
-def test_structures_in_structures_and_arrays_are_passed_by_value() -> None:
+def test_structures_in_structures_and_arrays_are_passed_by_value():
     class Nest(ctypes.Structure):
         _fields_ = [("pairs", Pair * 1)]
 
@@ -125,7 +122,7 @@ def test_structures_in_structures_and_arrays_are_passed_by_value() -> None:
         y.fill(0)
 
 
-def test_a_structure_of_another_size_is_refused() -> None:
+def test_a_structure_of_another_size_is_refused():
     if usmq.current_queue().device.backend == "level_zero":
         pytest.skip("Intel's GPU driver does not compare the sizes (docs/howto/kernels.md)")
     y = usmq.zeros(2, "f4")
@@ -140,7 +137,7 @@ def test_a_structure_of_another_size_is_refused() -> None:
         built("pair")(1, y, np.array([(3, 2.5)], PAIR))
 
 
-def test_a_tuple_converts_to_the_elements_of_a_vector() -> None:
+def test_a_tuple_converts_to_the_elements_of_a_vector():
     y = usmq.zeros(3, "f4")
     built("vector")(1, y, (1, 2.5, np.float64(3)), 4)
     assert y.tolist() == [1.0, 2.5, 7.0]
@@ -156,12 +153,12 @@ def test_a_tuple_converts_to_the_elements_of_a_vector() -> None:
         (1.0, usmq.LaunchError, "argument 1: .*a vector of 3 float32"),
     ],
 )
-def test_a_value_that_is_no_such_vector_is_refused(value: Any, error: Any, part: str) -> None:
+def test_a_value_that_is_no_such_vector_is_refused(value, error, part):
     with pytest.raises(error, match=part):
         built("vector")(1, usmq.zeros(3, "f4"), value, 4)
 
 
-def test_local_memory_has_a_shape() -> None:
+def test_local_memory_has_a_shape():
     y = usmq.zeros(1, "i4")
     square = usmq.Kernel.from_sycl(SQUARE, "square")
     square(1, y, usmq.local((3, 4), "i4"), local_size=1)
@@ -178,13 +175,13 @@ def test_local_memory_has_a_shape() -> None:
         ("3", None, TypeError),
     ]:
         with pytest.raises(error, match=r"size|shape"):
-            usmq.local(size, dtype)  # type: ignore[arg-type]
+            usmq.local(size, dtype)
 
 
-def test_help_shows_the_signature() -> None:
+def test_help_shows_the_signature():
     text = pydoc.plain(pydoc.render_doc(built("plain")))
     assert "plain(const float32 *, float32 *, local memory)" in text
     assert "a range of 2 dimensions" in text
     kernel_class = pydoc.plain(pydoc.render_doc(usmq.Kernel))
     assert "A function that runs on a device." in kernel_class
-    assert inspect.getdoc(usmq.Kernel).startswith("A function")  # type: ignore[union-attr]
+    assert inspect.getdoc(usmq.Kernel).startswith("A function")

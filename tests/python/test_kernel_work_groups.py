@@ -1,10 +1,5 @@
 """Work-group sizes that a kernel declares, and kernels that the device cannot run."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import usmq
 
@@ -32,7 +27,7 @@ OPENCL = """kernel __attribute__((reqd_work_group_size(8, 1, 1))) void one(globa
 }"""
 
 
-def opencl_kernel(*options: str) -> usmq.Kernel:
+def opencl_kernel(*options):
     """Return the kernel of OpenCL C."""
     if usmq.current_queue().device.backend != "opencl":
         pytest.skip(f"{usmq.current_queue().device} is not of the opencl backend")
@@ -40,12 +35,12 @@ def opencl_kernel(*options: str) -> usmq.Kernel:
 
 
 @pytest.fixture(scope="module")
-def kernels() -> dict[str, usmq.Kernel]:
+def kernels():
     names = ("one", "two", "three", "property", "limited", "once")
     return {name: usmq.Kernel.from_sycl(PROPERTIES, name) for name in names}
 
 
-def error_of(call: Callable[[], object]) -> str | None:
+def error_of(call):
     """Return the text of the error that the call raises, if any."""
     try:
         call()
@@ -54,7 +49,7 @@ def error_of(call: Callable[[], object]) -> str | None:
     return None
 
 
-def refused(kernel: usmq.Kernel, size: Any, text: str, **local: Any) -> None:
+def refused(kernel, size, text, **local):
     p = usmq.full(1024, -1, "f4")
     for _ in range(3):  # From the second launch on, the driver gets the commands.
         with pytest.raises(usmq.LaunchError, match=text):
@@ -62,9 +57,7 @@ def refused(kernel: usmq.Kernel, size: Any, text: str, **local: Any) -> None:
     assert set(p.tolist()) == {-1}
 
 
-def test_a_range_that_the_required_size_does_not_divide_is_refused(
-    kernels: dict[str, usmq.Kernel],
-) -> None:
+def test_a_range_that_the_required_size_does_not_divide_is_refused(kernels):
     for name in ("one", "property"):
         for size in (12, 4, 7, 1):
             refused(kernels[name], size, r"required work-group size \[8\] does not divide range")
@@ -75,7 +68,7 @@ def test_a_range_that_the_required_size_does_not_divide_is_refused(
         refused(opencl_kernel(*options), 12, r"required work-group size \[8\] does not divide")
 
 
-def test_another_local_size_is_refused(kernels: dict[str, usmq.Kernel]) -> None:
+def test_another_local_size_is_refused(kernels):
     text = "is not its required work-group size"
     refused(kernels["one"], 16, text, local_size=4)
     refused(kernels["two"], (4, 8), text, local_size=(4, 2))
@@ -84,9 +77,7 @@ def test_another_local_size_is_refused(kernels: dict[str, usmq.Kernel]) -> None:
 
 
 @pytest.mark.parametrize("local", [False, True])
-def test_the_required_size_is_that_of_every_launch(
-    kernels: dict[str, usmq.Kernel], local: bool
-) -> None:
+def test_the_required_size_is_that_of_every_launch(kernels, local):
     for kernel, size, group in [
         (kernels["one"], 24, 8),
         (kernels["property"], 24, 8),
@@ -108,14 +99,14 @@ def test_the_required_size_is_that_of_every_launch(
         assert set(p.tolist()) == {8}
 
 
-def test_captures_refuse_as_launches_do(kernels: dict[str, usmq.Kernel]) -> None:
+def test_captures_refuse_as_launches_do(kernels):
     p = usmq.zeros(12, "f4")
     with usmq.capture(), pytest.raises(usmq.LaunchError, match="does not divide"):
         kernels["one"](12, p)
     assert set(p.tolist()) == {0}
 
 
-def test_a_limit_of_the_source_is_observed(kernels: dict[str, usmq.Kernel]) -> None:
+def test_a_limit_of_the_source_is_observed(kernels):
     limited = kernels["limited"]
     refused(limited, 64, "8 work-items", local_size=16)
     p = usmq.zeros(64, "f4")
@@ -128,7 +119,7 @@ def test_a_limit_of_the_source_is_observed(kernels: dict[str, usmq.Kernel]) -> N
         assert "give local_size" in text
 
 
-def test_a_single_task_runs_once(kernels: dict[str, usmq.Kernel]) -> None:
+def test_a_single_task_runs_once(kernels):
     once = kernels["once"]
     for size in (12, 0, (2, 1), (1, 1, 3)):
         refused(once, size, "declared as a single task, but range .* launch it over 1")
@@ -147,9 +138,7 @@ def test_a_single_task_runs_once(kernels: dict[str, usmq.Kernel]) -> None:
         ("[[sycl::device_has(sycl::aspect::custom)]] void f(float *p)", "needs the aspect custom"),
     ],
 )
-def test_a_kernel_that_the_device_cannot_run_names_what_it_lacks(
-    declaration: str, text: str
-) -> None:
+def test_a_kernel_that_the_device_cannot_run_names_what_it_lacks(declaration, text):
     source = (
         PROPERTIES.split("template")[0]
         + f"KERNEL(nd_range_kernel<1>) {declaration} {{ p[0] = 1; }}"
@@ -159,7 +148,7 @@ def test_a_kernel_that_the_device_cannot_run_names_what_it_lacks(
     assert "no kernel of this name" not in str(error.value)
 
 
-def test_a_capability_that_the_compiler_lacks_is_named() -> None:
+def test_a_capability_that_the_compiler_lacks_is_named():
     source = PROPERTIES.split("template")[0] + (
         "KERNEL(nd_range_kernel<1>) [[intel::max_work_group_size(1, 1, 8)]] "
         "void f(float *p) { p[0] = 1; }"

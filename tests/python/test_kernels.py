@@ -1,15 +1,8 @@
 """Kernels: builds and their logs, argument checks against the signature, exact results."""
 
-from __future__ import annotations
-
 import asyncio
-import subprocess
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +29,7 @@ using real = std::conditional_t<(sizeof(size_t) > 4), float, double>;
 BROKEN = f"{HEAD}{KERNEL} broken(int *x) {{ x[0] = undeclared_name; }}"
 
 
-def test_a_kernel_computes_the_result_of_its_source(kernels: SimpleNamespace) -> None:
+def test_a_kernel_computes_the_result_of_its_source(kernels):
     x = usmq.arange(0, 1000, 1, dtype="f4")
     y = usmq.full(1000, 3, "f4")
     event = kernels.axpy(1000, 2.5, x, y, 990)
@@ -49,16 +42,14 @@ def test_a_kernel_computes_the_result_of_its_source(kernels: SimpleNamespace) ->
 
 
 @pytest.mark.parametrize("n", [1, 2, 31, 1000, 1_000_003])
-def test_each_work_item_runs_exactly_once_for_any_global_size(
-    kernels: SimpleNamespace, n: int
-) -> None:
+def test_each_work_item_runs_exactly_once_for_any_global_size(kernels, n):
     x = usmq.zeros(n + 1, "u4")
     kernels.advance(n, x, 1)
     assert (x.to_numpy()[:n] == 1013904223).all()
     assert x.to_numpy()[n] == 0
 
 
-def test_two_and_three_dimensions_are_in_c_order(kernels: SimpleNamespace) -> None:
+def test_two_and_three_dimensions_are_in_c_order(kernels):
     x = usmq.zeros((5, 7), "i4")
     kernels.index2((5, 7), x)
     r, c = np.indices((5, 7))
@@ -70,26 +61,24 @@ def test_two_and_three_dimensions_are_in_c_order(kernels: SimpleNamespace) -> No
 
 
 @pytest.mark.parametrize("local", [1, 8, 64, (16,), [32]])
-def test_a_local_size_gives_work_groups_of_that_size(
-    kernels: SimpleNamespace, local: object
-) -> None:
+def test_a_local_size_gives_work_groups_of_that_size(kernels, local):
     size, group, place = (usmq.empty(128, "i4") for _ in range(3))
     kernels.groups(128, size, group, place, local_size=local)
-    length = local if isinstance(local, int) else local[0]  # type: ignore[index]
+    length = local if isinstance(local, int) else local[0]
     i = np.arange(128)
     assert (size.to_numpy() == length).all()
     np.testing.assert_array_equal(group.to_numpy(), i // length)
     np.testing.assert_array_equal(place.to_numpy(), i % length)
 
 
-def test_a_local_size_of_two_dimensions(kernels: SimpleNamespace) -> None:
+def test_a_local_size_of_two_dimensions(kernels):
     x = usmq.zeros((4, 6), "i4")
     kernels.index2((4, 6), x, local_size=(2, 3))
     r, c = np.indices((4, 6))
     np.testing.assert_array_equal(x.to_numpy(), 100 * r + c)
 
 
-def test_an_empty_global_size_does_nothing(kernels: SimpleNamespace) -> None:
+def test_an_empty_global_size_does_nothing(kernels):
     x = usmq.zeros(4, "u4")
     for size in (0, (0,)):
         event = kernels.advance(size, x, 1)
@@ -100,20 +89,20 @@ def test_an_empty_global_size_does_nothing(kernels: SimpleNamespace) -> None:
     kernels.advance(0, empty, 1).wait()
 
 
-def test_a_kernel_gets_the_first_element_of_a_view(kernels: SimpleNamespace) -> None:
+def test_a_kernel_gets_the_first_element_of_a_view(kernels):
     x = usmq.zeros(10, "u4")
     kernels.advance(4, x[3:7], 1)
     assert (x.to_numpy() != 0).tolist() == [False] * 3 + [True] * 4 + [False] * 3
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_a_kernel_accepts_every_usm_kind(kernels: SimpleNamespace, kind: str) -> None:
+def test_a_kernel_accepts_every_usm_kind(kernels, kind):
     x = usmq.zeros(10, "f4", usm_type=kind)
     kernels.fill(10, x, 1.5)
     assert x.to_numpy().tolist() == [1.5] * 10
 
 
-def test_an_explicit_queue_runs_the_kernel(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
+def test_an_explicit_queue_runs_the_kernel(queue, kernels):
     profiled = usmq.Queue(queue.device, profiling=True)
     x = usmq.zeros(10, "f4")
     event = kernels.fill(10, x, 1.5, queue=profiled)
@@ -123,9 +112,7 @@ def test_an_explicit_queue_runs_the_kernel(queue: usmq.Queue, kernels: SimpleNam
     assert 0 < submit <= start <= end
 
 
-def test_data_on_two_queues_needs_an_explicit_queue(
-    queue: usmq.Queue, kernels: SimpleNamespace
-) -> None:
+def test_data_on_two_queues_needs_an_explicit_queue(queue, kernels):
     other = usmq.Queue(queue.device, profiling=True)
     x, y = usmq.zeros(4), usmq.full(4, 1.0, "f4", queue=other)
     with pytest.raises(usmq.PlacementError, match="collocate"):
@@ -134,31 +121,27 @@ def test_data_on_two_queues_needs_an_explicit_queue(
     assert y.to_numpy().tolist() == [1] * 4
 
 
-def test_data_of_another_context_is_refused_even_on_an_explicit_queue(
-    queue: usmq.Queue, other_queue: usmq.Queue, kernels: SimpleNamespace
-) -> None:
+def test_data_of_another_context_is_refused_even_on_an_explicit_queue(queue, other_queue, kernels):
     here, there = usmq.zeros(4), usmq.zeros(4, queue=other_queue)
     for q in (None, queue, other_queue):
         with pytest.raises(usmq.PlacementError, match="collocate"):
             kernels.axpy(4, 1.0, here, there, 4, queue=q)
 
 
-def test_a_kernel_follows_its_data_to_another_context(
-    other_queue: usmq.Queue, kernels: SimpleNamespace
-) -> None:
+def test_a_kernel_follows_its_data_to_another_context(other_queue, kernels):
     x = usmq.zeros(10, "f4", queue=other_queue)
     kernels.fill(10, x, 2.5)
     assert x.to_numpy().tolist() == [2.5] * 10
 
 
-def test_access_marks_do_not_change_the_result(kernels: SimpleNamespace) -> None:
+def test_access_marks_do_not_change_the_result(kernels):
     x, y = usmq.arange(0, 8, 1, dtype="f4"), usmq.empty(8)
     kernels.fill(8, usmq.write(y), 1.0)
     kernels.axpy(8, 2.0, usmq.read(x), y, 8)
     assert y.to_numpy().tolist() == [1 + 2 * i for i in range(8)]
 
 
-def test_events_report_completion(kernels: SimpleNamespace) -> None:
+def test_events_report_completion(kernels):
     x = usmq.zeros(1, "u4")
     event = kernels.advance(1, x, 30_000_000)
     assert event.done() is False
@@ -167,7 +150,7 @@ def test_events_report_completion(kernels: SimpleNamespace) -> None:
     assert event.done() is True
 
 
-def test_profiling_measures_the_kernel(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
+def test_profiling_measures_the_kernel(queue, kernels):
     x = usmq.zeros(1, "u4", queue=usmq.Queue(queue.device, profiling=True))
     kernels.advance(1, x, 1).wait()
     times = []
@@ -179,13 +162,13 @@ def test_profiling_measures_the_kernel(queue: usmq.Queue, kernels: SimpleNamespa
     assert times[1] > 1_000_000, "nanoseconds"
 
 
-def test_profiling_of_a_plain_queue_is_an_error(kernels: SimpleNamespace) -> None:
+def test_profiling_of_a_plain_queue_is_an_error(kernels):
     event = kernels.fill(4, usmq.zeros(4), 1.0)
     with pytest.raises((usmq.Error, ValueError), match="profiling"):
         event.timestamps  # noqa: B018
 
 
-def test_a_build_error_has_the_compiler_log() -> None:
+def test_a_build_error_has_the_compiler_log():
     with pytest.raises(usmq.KernelBuildError) as caught:
         usmq.Kernel.from_sycl(BROKEN, "broken")
     assert "error:" in caught.value.log
@@ -193,7 +176,7 @@ def test_a_build_error_has_the_compiler_log() -> None:
     assert "broken" in str(caught.value)
 
 
-def test_a_failed_build_is_not_cached() -> None:
+def test_a_failed_build_is_not_cached():
     for _ in range(2):
         with pytest.raises(usmq.KernelBuildError, match="broken"):
             usmq.Kernel.from_sycl(BROKEN, "broken")
@@ -204,7 +187,7 @@ def test_a_failed_build_is_not_cached() -> None:
 
 
 @pytest.mark.parametrize("name", ["nosuch", "", "adv", "advance\0", "main"])
-def test_a_kernel_missing_from_the_source_is_an_error(source: str, name: str) -> None:
+def test_a_kernel_missing_from_the_source_is_an_error(source, name):
     with pytest.raises((usmq.Error, ValueError)):
         usmq.Kernel.from_sycl(source, name)
 
@@ -212,12 +195,12 @@ def test_a_kernel_missing_from_the_source_is_an_error(source: str, name: str) ->
 @pytest.mark.parametrize(
     "text", ["", " \n", "// f", "no C++ at all", '#error "stop"', "int x;", "\0"]
 )
-def test_an_invalid_source_is_a_build_error(text: str) -> None:
+def test_an_invalid_source_is_a_build_error(text):
     with pytest.raises((usmq.KernelBuildError, ValueError)):
         usmq.Kernel.from_sycl(text, "f")
 
 
-def test_options_reach_the_compiler_and_distinguish_kernels() -> None:
+def test_options_reach_the_compiler_and_distinguish_kernels():
     text = f"{HEAD}{KERNEL} put(int *x) {{ x[0] = VALUE; }}"
     x = usmq.zeros(1, "i4")
     for value in (3, 4, 3):
@@ -228,7 +211,7 @@ def test_options_reach_the_compiler_and_distinguish_kernels() -> None:
     assert "VALUE" in caught.value.log
 
 
-def test_types_not_readable_from_the_source_need_params_or_numpy_scalars() -> None:
+def test_types_not_readable_from_the_source_need_params_or_numpy_scalars():
     x, y = usmq.arange(0, 4, 1, dtype="f4"), usmq.zeros(4, "f4")
     unknown = usmq.Kernel.from_sycl(OPAQUE, "scale")
     with pytest.raises((usmq.Error, TypeError)):
@@ -246,7 +229,7 @@ def test_types_not_readable_from_the_source_need_params_or_numpy_scalars() -> No
 
 
 @pytest.mark.parametrize("params", [("nosuch", "f4"), (None,), (3, 4), "f4", 7])
-def test_params_with_unknown_types_are_refused(source: str, params: Any) -> None:
+def test_params_with_unknown_types_are_refused(source, params):
     with pytest.raises((usmq.Error, TypeError, ValueError)):
         usmq.Kernel.from_sycl(source, "fill", params=params)
 
@@ -262,13 +245,13 @@ def test_params_with_unknown_types_are_refused(source: str, params: Any) -> None
         ((), "params has 0"),
     ],
 )
-def test_params_that_contradict_the_source_are_refused_at_build(params: Any, message: str) -> None:
+def test_params_that_contradict_the_source_are_refused_at_build(params, message):
     text = f"{HEAD}{KERNEL} scale(float a, const float *x, float *y, size_t n) {{ }}"
     with pytest.raises(ValueError, match=message):
         usmq.Kernel.from_sycl(text, "scale", params=params)
 
 
-def test_params_refine_types_read_from_the_source() -> None:
+def test_params_refine_types_read_from_the_source():
     text = f"""{HEAD}using number = float;
     {KERNEL} widen(unsigned short *x, float *z, number a) {{ z[1] = x[0] * a; }}"""
     params = (usmq.read("bfloat16"), usmq.write("c8"), "f4")
@@ -278,7 +261,7 @@ def test_params_refine_types_read_from_the_source() -> None:
 
 
 @pytest.mark.parametrize("place", ["name", "source", "option"])
-def test_a_nul_character_in_a_string_is_a_value_error(place: str) -> None:
+def test_a_nul_character_in_a_string_is_a_value_error(place):
     texts = {
         "name": "put",
         "source": f"{HEAD}{KERNEL} put(int *x) {{ x[0] = 1; }}",
@@ -290,9 +273,7 @@ def test_a_nul_character_in_a_string_is_a_value_error(place: str) -> None:
             build(texts["source"], texts["name"], options=[texts["option"]])
 
 
-def test_memory_dropped_while_its_kernel_runs_is_not_reused(
-    queue: usmq.Queue, kernels: SimpleNamespace
-) -> None:
+def test_memory_dropped_while_its_kernel_runs_is_not_reused(queue, kernels):
     other = usmq.Queue(queue.device, profiling=True)
     for turn in range(100):
         x = usmq.zeros(512, "u4")
@@ -303,10 +284,8 @@ def test_memory_dropped_while_its_kernel_runs_is_not_reused(
     queue.wait()
 
 
-def test_many_threads_launch_one_kernel(
-    kernels: SimpleNamespace, advanced: Callable[[object, int], object]
-) -> None:
-    def work(number: int) -> bool:
+def test_many_threads_launch_one_kernel(kernels, advanced):
+    def work(number):
         x = usmq.full(64, number, "u4")
         for _ in range(100):
             kernels.advance(64, x, number)
@@ -316,9 +295,7 @@ def test_many_threads_launch_one_kernel(
         assert all(pool.map(work, range(16)))
 
 
-def test_compiled_kernels_are_cached_in_a_folder_of_usmq(
-    run_python: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_compiled_kernels_are_cached_in_a_folder_of_usmq(run_python, tmp_path):
     code = f"""
 import usmq
 x = usmq.zeros(1, "i4")
@@ -338,8 +315,8 @@ print(x.to_numpy())
     assert all("usmq" in str(path.relative_to(tmp_path)) for path in kept)
 
 
-def test_an_event_loop_runs_while_a_thread_builds(queue: usmq.Queue) -> None:
-    async def build() -> int:
+def test_an_event_loop_runs_while_a_thread_builds(queue):
+    async def build():
         source = "#include <usmq/kernel.h>\nUSMQ_KERNEL(1) void fresh(int *x) { x[0] = %d; }"
         building = asyncio.create_task(
             asyncio.to_thread(usmq.Kernel.from_sycl, source % (time.time_ns() % 10**9), "fresh")

@@ -1,7 +1,5 @@
 """C libraries release exports at the end of the process, some after usmq's exit handler."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -202,7 +200,7 @@ WHEN = {
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("late")
     (folder / "late.c").write_text(LATE)
     command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-fPIC", "-o"]
@@ -212,9 +210,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("what", EXPORTS)
-def test_a_release_at_the_end_of_the_process_is_safe(
-    run_python: Run, library: Path, what: str, when: str
-) -> None:
+def test_a_release_at_the_end_of_the_process_is_safe(run_python, library, what, when):
     needs_system_usm(EXPORTS[what])
     before, after = WHEN[when]
     code = f"{PRELUDE}{before}usmq.devices()\n{EXPORTS[what]}\n{after}"
@@ -285,9 +281,7 @@ LIBRARY = PACKAGE / "lib" / "libusmq.so.0"
 @pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
 @pytest.mark.parametrize("when", ["destructor", "before", "after"])
 @pytest.mark.parametrize("order", ["usmq first", "usmq last", "usmq found"])
-def test_a_c_program_releases_at_its_end(
-    tmp_path: Path, library: Path, order: str, when: str
-) -> None:
+def test_a_c_program_releases_at_its_end(tmp_path, library, order, when):
     (tmp_path / "program.c").write_text(PROGRAM)
     libraries = [str(LIBRARY), str(library)] if order == "usmq first" else [str(library)]
     if order == "usmq last":

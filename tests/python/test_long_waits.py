@@ -3,8 +3,6 @@
 That arrays stay sound, and every other call that waits, are in test_signals.py.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -74,7 +72,7 @@ print(min(attempt(after) for after in (1.5, 0.3)))
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_ctrl_c_ends_a_long_wait(run_python: Run, name: str) -> None:
+def test_ctrl_c_ends_a_long_wait(run_python, name):
     if name == "an operation of dpnp" and usmq.current_queue().device.device_type != "cpu":
         pytest.skip("operations of dpnp wait for kernels on CPU devices only")
     assert float(run_python(PRELUDE + CODE, name, CALLS[name]).stdout) < 0.2

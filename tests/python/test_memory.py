@@ -1,14 +1,8 @@
 """Memory: consistent statistics, limits, reuse, trim, and a flat peak."""
 
-from __future__ import annotations
-
 import gc
 import re
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import dpnp
 import pytest
@@ -20,7 +14,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def settled() -> Iterator[None]:
+def settled():
     """Start from pools that hold nothing on behalf of an earlier test, and leave no limit."""
     usmq.current_queue().wait()
     gc.collect()
@@ -30,18 +24,18 @@ def settled() -> Iterator[None]:
         usmq.set_memory_limit(None, usm_type=kind)
 
 
-def stats(kind: str = "device") -> dict[str, int | None]:
-    found: dict[str, int | None] = usmq.memory_stats()[kind]
+def stats(kind="device"):
+    found = usmq.memory_stats()[kind]
     return found
 
 
-def number(name: str, kind: str = "device") -> int:
+def number(name, kind="device"):
     value = stats(kind)[name]
     assert isinstance(value, int)
     return value
 
 
-def test_each_usm_kind_has_the_same_seven_statistics() -> None:
+def test_each_usm_kind_has_the_same_seven_statistics():
     found = usmq.memory_stats()
     assert set(found) == set(KINDS)
     for kind in KINDS:
@@ -53,7 +47,7 @@ def test_each_usm_kind_has_the_same_seven_statistics() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("nbytes", [1, 64, 4096, MIB, 64 * MIB])
-def test_an_allocation_counts_while_it_lives(nbytes: int, kind: str) -> None:
+def test_an_allocation_counts_while_it_lives(nbytes, kind):
     used, live = number("used", kind), number("live", kind)
     others = {other: usmq.memory_stats()[other]["used"] for other in KINDS if other != kind}
     x = usmq.empty(nbytes, "u1", usm_type=kind)
@@ -69,7 +63,7 @@ def test_an_allocation_counts_while_it_lives(nbytes: int, kind: str) -> None:
     assert number("used", kind) == used
 
 
-def test_statistics_are_kept_for_each_device(other_queue: usmq.Queue) -> None:
+def test_statistics_are_kept_for_each_device(other_queue):
     here = number("live")
     there = usmq.memory_stats(other_queue.device)["device"]["live"]
     x = usmq.empty(1000, queue=other_queue)
@@ -79,7 +73,7 @@ def test_statistics_are_kept_for_each_device(other_queue: usmq.Queue) -> None:
 
 
 @pytest.mark.parametrize("size", [8, MIB])
-def test_memory_is_reused_from_the_pool(size: int) -> None:
+def test_memory_is_reused_from_the_pool(size):
     kept = [usmq.empty(size, "u1") for _ in range(10)]
     for then in (lambda: None, kept.clear, usmq.trim_memory):
         then()
@@ -93,7 +87,7 @@ def test_memory_is_reused_from_the_pool(size: int) -> None:
         del x
 
 
-def test_memory_used_on_an_in_order_queue_is_reused_at_once(kernels: SimpleNamespace) -> None:
+def test_memory_used_on_an_in_order_queue_is_reused_at_once(kernels):
     x = usmq.zeros(1 << 10, "u4")
     event = kernels.advance(1, x, 30_000_000)
     address, reserved = x.ptr, number("reserved")
@@ -104,14 +98,14 @@ def test_memory_used_on_an_in_order_queue_is_reused_at_once(kernels: SimpleNames
     assert number("reserved") == reserved
 
 
-def test_empty_arrays_take_no_memory() -> None:
+def test_empty_arrays_take_no_memory():
     used = number("used")
     kept = [usmq.empty(shape) for shape in [(0,), (3, 0), (0, 0, 5)] for _ in range(100)]
     assert number("used") == used
     assert all(x.size == 0 for x in kept)
 
 
-def test_foreign_memory_is_not_counted() -> None:
+def test_foreign_memory_is_not_counted():
     theirs = dpnp.zeros(MIB, dtype="u1")
     used, live = number("used"), number("live")
     x = usmq.asarray(theirs, copy=False)
@@ -123,7 +117,7 @@ def test_foreign_memory_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_trim_frees_unused_memory(kind: str) -> None:
+def test_trim_frees_unused_memory(kind):
     kept = usmq.full(1000, 7, "u1", usm_type=kind)
     x = usmq.empty(64 * MIB, "u1", usm_type=kind)
     reserved = number("reserved", kind)
@@ -135,12 +129,7 @@ def test_trim_frees_unused_memory(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_memory_dropped_in_flight_is_returned_without_another_call(
-    kind: str,
-    queue: usmq.Queue,
-    busy: Callable[[usmq.Queue], usmq.Event],
-    eventually: Callable[[Callable[[], bool]], bool],
-) -> None:
+def test_memory_dropped_in_flight_is_returned_without_another_call(kind, queue, busy, eventually):
     # Other libraries of the process may need it, and usmq may not be called again.
     before = number("reserved", kind)
     arrays = [usmq.empty(8 * MIB, "u1", usm_type=kind) for _ in range(12)]
@@ -156,7 +145,7 @@ def test_memory_dropped_in_flight_is_returned_without_another_call(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_exceeding_a_limit_is_a_recoverable_error_with_sizes(kind: str) -> None:
+def test_exceeding_a_limit_is_a_recoverable_error_with_sizes(kind):
     limit = number("reserved", kind) + 8 * MIB
     usmq.set_memory_limit(limit, usm_type=kind)
     assert number("limit", kind) == limit
@@ -174,12 +163,12 @@ def test_exceeding_a_limit_is_a_recoverable_error_with_sizes(kind: str) -> None:
     assert usmq.empty(64 * MIB, "u1", usm_type=kind).nbytes == 64 * MIB
 
 
-def test_a_limit_is_never_exceeded(kernels: SimpleNamespace) -> None:
+def test_a_limit_is_never_exceeded(kernels):
     limit = number("reserved") + 16 * MIB
     usmq.set_memory_limit(limit, usm_type="device")
-    kept: list[usmq.Array] = []
+    kept = []
 
-    def fill_up() -> None:
+    def fill_up():
         for _ in range(1000):
             kept.append(usmq.empty(MIB, "u1"))
 
@@ -195,7 +184,7 @@ def test_a_limit_is_never_exceeded(kernels: SimpleNamespace) -> None:
     assert number("reserved") <= limit
 
 
-def test_under_pressure_the_pool_is_trimmed_and_the_allocation_retried() -> None:
+def test_under_pressure_the_pool_is_trimmed_and_the_allocation_retried():
     usmq.set_memory_limit(number("reserved") + 64 * MIB, usm_type="device")
     for size in (48, 7, 60, 1, 30, 60, 15):
         for _ in range(2):
@@ -204,7 +193,7 @@ def test_under_pressure_the_pool_is_trimmed_and_the_allocation_retried() -> None
             del x
 
 
-def test_a_limit_for_one_device_and_for_every_kind(other_queue: usmq.Queue) -> None:
+def test_a_limit_for_one_device_and_for_every_kind(other_queue):
     usmq.set_memory_limit(MIB, device=other_queue.device)
     try:
         for kind in KINDS:
@@ -220,7 +209,7 @@ def test_a_limit_for_one_device_and_for_every_kind(other_queue: usmq.Queue) -> N
     ("limit", "error"),
     [(-1, ValueError), (2**70, ValueError), (1.5, TypeError), (b"1", TypeError), (True, TypeError)],
 )
-def test_an_invalid_limit_is_refused(limit: Any, error: type[Exception]) -> None:
+def test_an_invalid_limit_is_refused(limit, error):
     found = re.escape(repr(limit))
     with pytest.raises(error, match=rf"^bytes must be a number of bytes .*, not {found}$"):
         usmq.set_memory_limit(limit)
@@ -230,7 +219,7 @@ def test_an_invalid_limit_is_refused(limit: Any, error: type[Exception]) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_request_beyond_device_memory_is_an_error_with_sizes(kind: str) -> None:
+def test_a_request_beyond_device_memory_is_an_error_with_sizes(kind):
     with pytest.raises(usmq.AllocationError) as caught:
         usmq.empty(2**50, "u1", usm_type=kind)
     assert isinstance(caught.value, MemoryError)
@@ -241,7 +230,7 @@ def test_a_request_beyond_device_memory_is_an_error_with_sizes(kind: str) -> Non
     assert usmq.zeros(10, usm_type=kind).to_numpy().tolist() == [0] * 10
 
 
-def test_memory_may_be_dropped_by_another_thread(kernels: SimpleNamespace) -> None:
+def test_memory_may_be_dropped_by_another_thread(kernels):
     live = number("live")
     for turn in range(100):
         held = [usmq.full(1000, turn, "u4")]
@@ -257,10 +246,8 @@ def test_memory_may_be_dropped_by_another_thread(kernels: SimpleNamespace) -> No
     assert number("live") == live
 
 
-def test_100_000_rounds_of_alloc_launch_and_drop_keep_the_peak_flat(
-    kernels: SimpleNamespace,
-) -> None:
-    def rounds(count: int) -> None:
+def test_100_000_rounds_of_alloc_launch_and_drop_keep_the_peak_flat(kernels):
+    def rounds(count):
         for _ in range(count):
             x = usmq.empty(256, "f4")
             kernels.fill(256, x, 1.0)
@@ -278,7 +265,7 @@ def test_100_000_rounds_of_alloc_launch_and_drop_keep_the_peak_flat(
     assert resident_bytes() - before < 64 * MIB
 
 
-def test_rounds_over_two_queues_are_bounded_too(kernels: SimpleNamespace) -> None:
+def test_rounds_over_two_queues_are_bounded_too(kernels):
     here = usmq.current_queue()
     there = usmq.Queue(here.device, in_order=False)
     before = resident_bytes()
@@ -323,9 +310,7 @@ assert target.to_numpy().sum() == 0
 """
 
 
-def test_a_shortage_of_host_memory_is_an_error_not_an_abort(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_a_shortage_of_host_memory_is_an_error_not_an_abort(run_python):
     lines = run_python(SHORT).stdout.splitlines()
     assert len(lines) == 4, lines
     assert all("MiB of host memory for the " in line for line in lines), lines

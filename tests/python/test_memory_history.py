@@ -1,15 +1,11 @@
 """Sizes as text, and the source lines of allocations in errors and traces."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import json
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +13,7 @@ import usmq
 
 
 @pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
+def clean():
     usmq.trim_memory()
     yield
     usmq.record_allocations(False)
@@ -25,7 +21,7 @@ def clean() -> Iterator[None]:
     usmq.set_kernel_cache_limit(None)
 
 
-def limit() -> int | None:
+def limit():
     return usmq.memory_stats()["device"]["limit"]
 
 
@@ -36,7 +32,7 @@ def limit() -> int | None:
         ("10 kb", 10_000), (" 7 B ", 7), ("4096", 4096), ("0.5 tib", 1 << 39), ("0", 0),
     ],
 )  # fmt: skip
-def test_a_limit_is_a_number_or_a_size_as_text(text: str, expected: int) -> None:
+def test_a_limit_is_a_number_or_a_size_as_text(text, expected):
     usmq.set_memory_limit(text)
     assert limit() == expected
     usmq.set_kernel_cache_limit(text)
@@ -46,7 +42,7 @@ def test_a_limit_is_a_number_or_a_size_as_text(text: str, expected: int) -> None
     "text",
     ["", "GiB", "1 G", "-1", "-1 GiB", "1e9", "1.2.3 MB", "nan", "99999 PiB", "1 B x", "ö", "1\0B"],
 )  # fmt: skip
-def test_other_text_is_a_value_error_that_lists_the_units(text: str) -> None:
+def test_other_text_is_a_value_error_that_lists_the_units(text):
     for call in (usmq.set_memory_limit, usmq.set_kernel_cache_limit):
         with pytest.raises(
             ValueError, match=r"is not a size .*units B, KiB, MiB, GiB, TiB, PiB, kB, MB"
@@ -55,20 +51,20 @@ def test_other_text_is_a_value_error_that_lists_the_units(text: str) -> None:
     assert limit() is None
 
 
-def test_a_huge_text_is_shortened_in_the_error() -> None:
+def test_a_huge_text_is_shortened_in_the_error():
     with pytest.raises(ValueError, match="…") as caught:
         usmq.set_memory_limit("1" * 100_000 + " MiB")
     assert len(str(caught.value)) < 400
 
 
-def test_a_task_takes_a_limit_as_text() -> None:
-    def work(task: usmq.TaskContext) -> int | None:
+def test_a_task_takes_a_limit_as_text():
+    def work(task):
         return task.memory.limit
 
     assert usmq.run_task(work, memory_limit="2 MiB") == 2 << 20
 
 
-def line_of(mark: str) -> str:
+def line_of(mark):
     """Return ``file:line`` of the line with this mark."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     found = [number for number, line in enumerate(lines, 1) if line.endswith(f"# {mark}")]
@@ -76,7 +72,7 @@ def line_of(mark: str) -> str:
     return f"{__file__}:{found[0]}"
 
 
-def test_a_failed_allocation_lists_the_lines_that_hold_memory() -> None:
+def test_a_failed_allocation_lists_the_lines_that_hold_memory():
     gc.collect()  # arrays of earlier tests
     usmq.record_allocations()
     usmq.set_memory_limit("8 MiB")
@@ -97,7 +93,7 @@ def test_a_failed_allocation_lists_the_lines_that_hold_memory() -> None:
         usmq.empty(1 << 22, "f4")
 
 
-def test_nothing_is_recorded_unless_requested() -> None:
+def test_nothing_is_recorded_unless_requested():
     gc.collect()
     usmq.set_memory_limit("1 MiB")
     x = usmq.empty(1 << 19, "u1")
@@ -115,7 +111,7 @@ def test_nothing_is_recorded_unless_requested() -> None:
     del z
 
 
-def test_live_allocations_are_sorted_and_named() -> None:
+def test_live_allocations_are_sorted_and_named():
     usmq.record_allocations()
     x = usmq.empty(10, "u1", usm_type="host")
     y = usmq.asarray(np.zeros(1000, "u1"))  # copied
@@ -131,10 +127,10 @@ def test_live_allocations_are_sorted_and_named() -> None:
     assert usmq.live_allocations() == []
 
 
-def test_threads_record_and_free_at_once() -> None:
+def test_threads_record_and_free_at_once():
     usmq.record_allocations()
 
-    def work() -> None:
+    def work():
         for _ in range(200):
             usmq.zeros(100)
 
@@ -147,13 +143,13 @@ def test_threads_record_and_free_at_once() -> None:
     assert usmq.live_allocations() == []
 
 
-def test_a_trace_has_the_history_of_allocations(tmp_path: Path) -> None:
+def test_a_trace_has_the_history_of_allocations(tmp_path):
     with usmq.profile() as recorded:
         x = usmq.empty(1 << 16, "u1", usm_type="shared")  # traced
         y = usmq.empty(1 << 15, "u1")
         del x
     recorded.save(tmp_path / "run.json")
-    entries: list[dict[str, Any]] = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    entries = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     made = [entry for entry in entries if entry.get("cat") == "allocate"]
     assert [entry["args"]["bytes"] for entry in made] == [1 << 16, 1 << 15]
     assert made[0]["name"] == "allocate shared USM"

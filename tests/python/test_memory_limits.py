@@ -1,7 +1,5 @@
 """A limit that fits a request suffices, independent of block and slab sizes."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -45,15 +43,13 @@ print("well")
         (20 * KIB, 20 * KIB),
     ],
 )
-def test_a_limit_that_fits_the_request_suffices(
-    run_python: Run, limit: int, size: int, kind: str
-) -> None:
+def test_a_limit_that_fits_the_request_suffices(run_python, limit, size, kind):
     done = run_python(CODE, str(limit), str(size), kind, check=False)
     assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_empty_arrays_fit_every_limit(run_python: Run, kind: str) -> None:
+def test_empty_arrays_fit_every_limit(run_python, kind):
     code = """
 import sys
 import usmq

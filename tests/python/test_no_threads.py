@@ -1,7 +1,5 @@
 """The system refuses new threads: an error at the first use of a device, and no loss after it."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -120,7 +118,7 @@ usmq.Kernel.from_opencl("kernel void other(global uint *y) { y[0] = 3; }", "othe
 }
 
 
-def test_the_first_use_of_a_device_reports_that_no_thread_can_start(run_python: Run) -> None:
+def test_the_first_use_of_a_device_reports_that_no_thread_can_start(run_python):
     done = run_python(f"{PRELUDE}\nrefuse_threads()\nusmq.devices()", check=False)
     assert done.returncode == 1, done.stderr
     last = done.stderr.splitlines()[-1]
@@ -130,9 +128,7 @@ def test_the_first_use_of_a_device_reports_that_no_thread_can_start(run_python: 
 
 @pytest.mark.parametrize("cores", ["all cores", "one core"])
 @pytest.mark.parametrize("case", CASES)
-def test_work_goes_on_if_no_thread_can_start_after_the_first_use(
-    run_python: Run, case: str, cores: str
-) -> None:
+def test_work_goes_on_if_no_thread_can_start_after_the_first_use(run_python, case, cores):
     needs_system_usm(CASES[case])
     one = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
     bound = one if cores == "one core" else ""

@@ -1,9 +1,6 @@
 """Tables and the report of the doctor as HTML, for notebooks."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
-from typing import Any
 
 import pyarrow as pa
 import usmq
@@ -12,15 +9,15 @@ import usmq
 class Cells(HTMLParser):
     """Collects the text of each cell, and checks that all tags are closed."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, html):
         super().__init__()
-        self.open: list[str] = []
-        self.rows: list[list[str]] = []
+        self.open = []
+        self.rows = []
         self.feed(html)
         self.close()
         assert not self.open
 
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
+    def handle_starttag(self, tag, attrs):
         if tag == "br":
             return
         self.open.append(tag)
@@ -29,15 +26,15 @@ class Cells(HTMLParser):
         elif tag in ("td", "th"):
             self.rows[-1].append("")
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if "td" in self.open or "th" in self.open:
             self.rows[-1][-1] += data
 
 
-def test_a_table_shows_names_types_and_its_first_rows() -> None:
+def test_a_table_shows_names_types_and_its_first_rows():
     table = usmq.from_arrow(
         pa.table({
             "n": [1, None, -3],
@@ -62,7 +59,7 @@ def test_a_table_shows_names_types_and_its_first_rows() -> None:
     assert "3 rows</p>" in html
 
 
-def test_only_the_first_rows_are_copied() -> None:
+def test_only_the_first_rows_are_copied():
     table = usmq.Table({"x": usmq.arange(1 << 20), "y": usmq.zeros(1 << 20)})
     table.wait()
     with usmq.profile() as recorded:
@@ -72,7 +69,7 @@ def test_only_the_first_rows_are_copied() -> None:
     assert sum(event.bytes for event in recorded.events if event.kind == "copy") < 1000
 
 
-def test_tables_without_rows_and_of_several_batches_are_shown() -> None:
+def test_tables_without_rows_and_of_several_batches_are_shown():
     assert len(Cells(usmq.Table({"x": usmq.zeros(0)})._repr_html_()).rows) == 1
     theirs = pa.table({"x": list(range(9)), "s": [str(number) for number in range(9)]})
     batches = theirs.to_batches(max_chunksize=2)
@@ -81,7 +78,7 @@ def test_tables_without_rows_and_of_several_batches_are_shown() -> None:
     assert rows[1:] == [[str(number), str(number)] for number in range(9)]
 
 
-def test_wrong_offsets_are_no_crash() -> None:
+def test_wrong_offsets_are_no_crash():
     words = usmq.Column(
         usmq.asarray(b"abc"), offsets=usmq.asarray([0, 900, -5, 2], "i4"), type="string"
     )
@@ -89,7 +86,7 @@ def test_wrong_offsets_are_no_crash() -> None:
     assert [row[0] for row in rows[1:]] == ["abc…", "", "ab"]
 
 
-def test_the_report_of_the_doctor_has_each_finding() -> None:
+def test_the_report_of_the_doctor_has_each_finding():
     report = usmq.doctor()
     html = report._repr_html_()
     Cells(html)

@@ -1,10 +1,7 @@
 """Host arrays in one-line kernels: in place where the device reaches them, else by copies."""
 
-from __future__ import annotations
-
 import array
 from multiprocessing import shared_memory
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,21 +12,21 @@ SYSTEM = "usm_system_allocations"
 
 
 @pytest.fixture(scope="module")
-def axpy() -> Any:
+def axpy():
     return usmq.elementwise("float a, const float *x, float *y", "y[i] += a * x[i]", name="axpy")
 
 
 @pytest.fixture(scope="module")
-def total() -> Any:
+def total():
     return usmq.reduction("const T *x", "T", "x[i]", "a + b", "0", name="total")
 
 
-def numbers(*shape: int) -> np.ndarray:
+def numbers(*shape):
     shape = shape or (1000,)
     return np.arange(np.prod(shape), dtype="f4").reshape(shape)
 
 
-def test_numpy_arrays_are_written_before_the_call_returns(axpy: Any) -> None:
+def test_numpy_arrays_are_written_before_the_call_returns(axpy):
     x, y = numbers(), np.ones(1000, "f4")
     event = axpy(2.0, x, y)
     assert event.done()
@@ -41,7 +38,7 @@ def test_numpy_arrays_are_written_before_the_call_returns(axpy: Any) -> None:
     ("left", "right"),
     [((3, 4), (4,)), ((3, 1), (1, 4)), ((2, 3, 4), (3, 1)), ((), (5,)), ((1,), (0,)), ((), ())],
 )
-def test_host_arrays_broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+def test_host_arrays_broadcast(left, right):
     add = usmq.elementwise("const T *x, const T *y, T *z", "z[i] = x[i] + y[i]")
     x, y = np.arange(np.prod(left, dtype=int)).reshape(left), np.full(right, 7)
     z = np.zeros(np.broadcast_shapes(left, right), x.dtype)
@@ -53,9 +50,7 @@ def test_host_arrays_broadcast(left: tuple[int, ...], right: tuple[int, ...]) ->
 @pytest.mark.parametrize(
     "part", [np.s_[::2], np.s_[::-1, ::-2], np.s_[:, 1], np.s_[1:3, 1:3], np.s_[1], np.s_[4:]]
 )
-def test_strided_views_are_read_and_written_in_their_places(
-    axpy: Any, part: Any, order: Any
-) -> None:
+def test_strided_views_are_read_and_written_in_their_places(axpy, part, order):
     host = np.array(numbers(4, 6), order=order)
     expected = host.copy()
     expected[part] += 2 * expected[part]
@@ -63,7 +58,7 @@ def test_strided_views_are_read_and_written_in_their_places(
     assert (host == expected).all()
 
 
-def test_views_that_share_no_element_and_the_same_view_are_fine(axpy: Any) -> None:
+def test_views_that_share_no_element_and_the_same_view_are_fine(axpy):
     host = numbers()
     axpy(1.0, host[::2], host[1::2])
     assert (host[1::2] == numbers()[::2] + numbers()[1::2]).all()
@@ -72,7 +67,7 @@ def test_views_that_share_no_element_and_the_same_view_are_fine(axpy: Any) -> No
     assert (host[::2] == 4 * numbers()[::2]).all()
 
 
-def test_views_that_mix_elements_are_refused_if_one_is_written(axpy: Any) -> None:
+def test_views_that_mix_elements_are_refused_if_one_is_written(axpy):
     host = numbers()
     for x, y in (
         (host[:500], host[250:750]),
@@ -87,7 +82,7 @@ def test_views_that_mix_elements_are_refused_if_one_is_written(axpy: Any) -> Non
     assert dot(host[:999], host[1:]).item() == pytest.approx(float(host[:999] @ host[1:]))
 
 
-def test_a_written_view_that_repeats_elements_is_refused(axpy: Any) -> None:
+def test_a_written_view_that_repeats_elements_is_refused(axpy):
     one = np.zeros(1, "f4")
     repeated = np.lib.stride_tricks.as_strided(one, (4,), (0,), writeable=True)
     with pytest.raises(usmq.LaunchError, match=r"argument y: .*repeats elements"):
@@ -97,7 +92,7 @@ def test_a_written_view_that_repeats_elements_is_refused(axpy: Any) -> None:
     assert one[0] == 0
 
 
-def test_unaligned_arrays_are_packed(axpy: Any) -> None:
+def test_unaligned_arrays_are_packed(axpy):
     packed = np.zeros(10, "u1,f4")
     packed["f0"] = 7
     raw = bytearray(41)
@@ -112,7 +107,7 @@ def test_unaligned_arrays_are_packed(axpy: Any) -> None:
         axpy(1.0, unaligned[:5], unaligned[2:7])
 
 
-def frozen() -> np.ndarray:
+def frozen():
     host = numbers()
     host.flags.writeable = False
     return host
@@ -134,16 +129,14 @@ def frozen() -> np.ndarray:
         (numbers(), b"abcd", "argument y: "),
     ],
 )
-def test_wrong_host_arrays_are_refused_before_anything_runs(
-    axpy: Any, x: Any, y: Any, text: str
-) -> None:
+def test_wrong_host_arrays_are_refused_before_anything_runs(axpy, x, y, text):
     before = bytes(memoryview(y).tobytes())
     with pytest.raises(usmq.LaunchError, match=text):
         axpy(1.0, x, y)
     assert memoryview(y).tobytes() == before
 
 
-def test_an_array_for_a_number_and_objects_without_memory_are_refused(axpy: Any) -> None:
+def test_an_array_for_a_number_and_objects_without_memory_are_refused(axpy):
     with pytest.raises(usmq.LaunchError, match=r"argument a: takes a number"):
         axpy(numbers(), numbers(), numbers())
     for wrong in ([1.0], "text", None):
@@ -153,7 +146,7 @@ def test_an_array_for_a_number_and_objects_without_memory_are_refused(axpy: Any)
         axpy(1.0, numbers())
 
 
-def test_buffers_of_other_libraries_work(axpy: Any, total: Any) -> None:
+def test_buffers_of_other_libraries_work(axpy, total):
     y = array.array("f", [1, 2, 3])
     axpy(1.0, memoryview(array.array("f", [1, 1, 1])), y)
     y.append(5)  # The launch holds the buffer no longer.
@@ -169,7 +162,7 @@ def test_buffers_of_other_libraries_work(axpy: Any, total: Any) -> None:
     assert total(b"\1\2\3").item() == 6
 
 
-def test_host_arrays_beside_arrays_in_usm(axpy: Any) -> None:
+def test_host_arrays_beside_arrays_in_usm(axpy):
     y = usmq.full(1000, 1, "f4")
     axpy(2.0, numbers(), y)
     assert (y.to_numpy() == 2 * numbers() + 1).all()
@@ -186,7 +179,7 @@ def test_host_arrays_beside_arrays_in_usm(axpy: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 4), (2, 5000), (100_000,), (9000, 3)])
 @pytest.mark.parametrize("step", [1, 2, -1])
-def test_reductions_of_host_arrays(total: Any, shape: tuple[int, ...], step: int) -> None:
+def test_reductions_of_host_arrays(total, shape, step):
     host = np.arange(np.prod(shape, dtype=int)).reshape(shape)
     host = host[..., ::step] if shape else host
     assert total(host).item() == host.sum()
@@ -204,7 +197,7 @@ def test_reductions_of_host_arrays(total: Any, shape: tuple[int, ...], step: int
     )
 
 
-def test_raw_arrays_of_the_host() -> None:
+def test_raw_arrays_of_the_host():
     gather = usmq.elementwise("const int *at, raw const T *x, T *y", "y[i] = x[at[i]]")
     x, y = numbers(), np.zeros(3, "f4")
     gather(np.array([5, 0, 999], "i4"), x, y)
@@ -219,7 +212,7 @@ def test_raw_arrays_of_the_host() -> None:
         squares(z)
 
 
-def test_nothing_is_copied_in_place(axpy: Any) -> None:
+def test_nothing_is_copied_in_place(axpy):
     if SYSTEM not in usmq.current_queue().device.aspects:
         pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
     host = numbers()
@@ -266,7 +259,7 @@ print(axpy(1.0, np.zeros(0, "f4"), np.zeros(0, "f4")).done())
 """
 
 
-def test_the_results_are_the_same_in_place_and_by_copy() -> None:
+def test_the_results_are_the_same_in_place_and_by_copy():
     in_place = result(ON_BOTH, USMQ_EMULATE_SYSTEM_USM="1")
     by_copy = result(ON_BOTH, USMQ_EMULATE_SYSTEM_USM="0")
     assert by_copy == in_place
@@ -274,7 +267,7 @@ def test_the_results_are_the_same_in_place_and_by_copy() -> None:
     assert len(by_copy) == 13
 
 
-def test_an_array_that_is_only_read_is_not_copied_back() -> None:
+def test_an_array_that_is_only_read_is_not_copied_back():
     code = """
 import numpy as np, usmq
 axpy = usmq.elementwise("float a, const float *x, float *y", "y[i] += a * x[i]")
@@ -289,7 +282,7 @@ print(sorted(event.bytes for event in copies), {event.reason for event in copies
     assert result(code) == ["[2000, 2000, 2000, 4000, 4000, 4000] {'host argument'}"]
 
 
-def test_nothing_is_copied_back_after_a_failure() -> None:
+def test_nothing_is_copied_back_after_a_failure():
     code = """
 import numpy as np, usmq
 axpy = usmq.elementwise("float a, const float *x, float *y", "y[i] += a * x[i]")

@@ -1,7 +1,5 @@
 """usmq.elementwise and usmq.reduction: against numpy, and with input that does not fit."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

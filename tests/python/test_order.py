@@ -1,7 +1,5 @@
 """Order: work on several queues gives the results of one queue, without host waits."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 import subprocess
@@ -24,7 +22,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(params=["in order", "one out of order", "both out of order", "foreign"])
-def pair(request: pytest.FixtureRequest, queue: usmq.Queue) -> tuple[usmq.Queue, usmq.Queue]:
+def pair(request, queue):
     """Return two queues of one context."""
     loose = usmq.Queue(queue.device, in_order=False)
     return {
@@ -35,9 +33,7 @@ def pair(request: pytest.FixtureRequest, queue: usmq.Queue) -> tuple[usmq.Queue,
     }[request.param]
 
 
-def test_writes_that_alternate_between_two_queues_are_never_lost(
-    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
-) -> None:
+def test_writes_that_alternate_between_two_queues_are_never_lost(pair, kernels, advanced):
     x = usmq.arange(0, 16, 1, dtype="u4", queue=pair[0])
     steps = random.Random(1).choices([1, 10, 1000, 20_000], k=400)
     for turn, count in enumerate(steps):
@@ -45,9 +41,7 @@ def test_writes_that_alternate_between_two_queues_are_never_lost(
     np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), sum(steps)))
 
 
-def test_a_consumer_sees_all_writes_of_its_producer_and_no_later_ones(
-    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
-) -> None:
+def test_a_consumer_sees_all_writes_of_its_producer_and_no_later_ones(pair, kernels, advanced):
     producer, consumer = pair
     x = usmq.zeros(16, "u4", queue=producer)
     seen = [usmq.empty(16, "u4", queue=consumer) for _ in range(200)]
@@ -59,9 +53,7 @@ def test_a_consumer_sees_all_writes_of_its_producer_and_no_later_ones(
         np.testing.assert_array_equal(y.to_numpy(), expected, err_msg=f"round {turn}")
 
 
-def test_overlapping_views_are_ordered(
-    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
-) -> None:
+def test_overlapping_views_are_ordered(pair, kernels, advanced):
     host = np.arange(32, dtype="u4")
     x = usmq.asarray(host, queue=pair[0])
     for turn in range(300):
@@ -71,9 +63,7 @@ def test_overlapping_views_are_ordered(
     np.testing.assert_array_equal(x.to_numpy(), host)
 
 
-def test_dependent_work_on_an_out_of_order_queue_is_ordered(
-    queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle
-) -> None:
+def test_dependent_work_on_an_out_of_order_queue_is_ordered(queue, kernels, advanced):
     loose = usmq.Queue(queue.device, in_order=False)
     with usmq.use_queue(loose):
         x, y = usmq.zeros(16, "u4"), usmq.empty(16, "u4")
@@ -85,11 +75,9 @@ def test_dependent_work_on_an_out_of_order_queue_is_ordered(
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_every_kind_of_read_waits_for_the_writer(
-    queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, kind: str
-) -> None:
+def test_every_kind_of_read_waits_for_the_writer(queue, kernels, advanced, kind):
     loose = usmq.Queue(queue.device, in_order=False)
-    readers: list[Callable[[usmq.Array], Any]] = [
+    readers = [
         lambda x: x.to_numpy(),
         lambda x: x.copy().to_numpy(),
         lambda x: x.astype("u8").to_numpy(),
@@ -108,9 +96,7 @@ def test_every_kind_of_read_waits_for_the_writer(
             np.testing.assert_array_equal(read(x), advanced(np.arange(16), 300_000))
 
 
-def test_copies_and_fills_are_ordered_with_kernels(
-    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
-) -> None:
+def test_copies_and_fills_are_ordered_with_kernels(pair, kernels, advanced):
     x, y = usmq.zeros(16, "u4", queue=pair[0]), usmq.zeros(16, "u4", queue=pair[1])
     for turn in range(100):
         x.copy_from(np.full(16, turn, "u4"))
@@ -123,9 +109,7 @@ def test_copies_and_fills_are_ordered_with_kernels(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_work_on_random_queues_matches_program_order(
-    queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, seed: int
-) -> None:
+def test_random_work_on_random_queues_matches_program_order(queue, kernels, advanced, seed):
     rng = random.Random(seed)
     queues = [
         queue,
@@ -165,8 +149,8 @@ SECOND = {
 
 @pytest.mark.parametrize("second", SECOND)
 def test_work_alternating_between_two_contexts_is_exact(
-    request: pytest.FixtureRequest, run_python: Run, source: str, advanced: Oracle, second: str
-) -> None:
+    request, run_python, source, advanced, second
+):
     if second != "own_context":
         request.getfixturevalue(second)
     code = f"""
@@ -189,9 +173,7 @@ for _ in range(10):
         assert [[int(state) for state in line.split()] for line in lines] == [expected] * 10
 
 
-def test_foreign_queues_may_be_dropped_with_work_in_flight(
-    run_python: Run, source: str, advanced: Oracle
-) -> None:
+def test_foreign_queues_may_be_dropped_with_work_in_flight(run_python, source, advanced):
     code = f"""
 import dpctl, usmq
 advance = usmq.Kernel.from_sycl({source!r}, "advance")
@@ -211,7 +193,7 @@ print(*x.to_numpy())
 class ForeignArray:
     """USM of dpctl, on a queue of dpctl, that this array tells us is one of u4."""
 
-    def __init__(self, memory: Any) -> None:
+    def __init__(self, memory):
         self.__sycl_usm_array_interface__ = dict(memory.__sycl_usm_array_interface__) | {
             "data": (memory._pointer, False),
             "shape": (memory.nbytes // 4,),
@@ -221,7 +203,7 @@ class ForeignArray:
 
 
 @pytest.fixture(scope="module")
-def foreign() -> SimpleNamespace:
+def foreign():
     """Return an out-of-order queue of dpctl and a kernel that dpctl submits to it."""
     queue = dpctl.SyclQueue()
     assert not queue.is_in_order
@@ -235,16 +217,14 @@ def foreign() -> SimpleNamespace:
     program = dpctl.program.create_program_from_source(queue, text)
     kernel = program.get_sycl_kernel("advance")
 
-    def advance(memory: Any, steps: int) -> None:
+    def advance(memory, steps):
         queue.submit_async(kernel, [memory, ctypes.c_uint32(steps)], [memory.nbytes // 4])
 
     return SimpleNamespace(queue=queue, advance=advance)
 
 
 @pytest.mark.parametrize("ours", ["same queue", "in-order queue"])
-def test_our_work_follows_pending_work_of_dpctl(
-    foreign: SimpleNamespace, kernels: SimpleNamespace, advanced: Oracle, ours: str
-) -> None:
+def test_our_work_follows_pending_work_of_dpctl(foreign, kernels, advanced, ours):
     q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
     for turn in range(100):
         memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
@@ -255,9 +235,7 @@ def test_our_work_follows_pending_work_of_dpctl(
         np.testing.assert_array_equal(x.to_numpy(), advanced(np.full(16, turn), 100_010))
 
 
-def test_reading_imported_memory_waits_for_dpctl(
-    foreign: SimpleNamespace, advanced: Oracle
-) -> None:
+def test_reading_imported_memory_waits_for_dpctl(foreign, advanced):
     for turn in range(50):
         memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
         np.asarray(memory).view("u4")[:] = turn
@@ -268,9 +246,7 @@ def test_reading_imported_memory_waits_for_dpctl(
 
 
 @pytest.mark.parametrize("ours", ["same queue", "in-order queue"])
-def test_work_alternates_with_dpctl_without_a_host_wait(
-    foreign: SimpleNamespace, kernels: SimpleNamespace, advanced: Oracle, ours: str
-) -> None:
+def test_work_alternates_with_dpctl_without_a_host_wait(foreign, kernels, advanced, ours):
     q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
     memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
     np.asarray(memory).view("u4")[:] = np.arange(16)
@@ -284,9 +260,7 @@ def test_work_alternates_with_dpctl_without_a_host_wait(
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_work_of_dpnp_on_our_array_follows_our_kernel(
-    queue: usmq.Queue, kernels: SimpleNamespace, advanced: Oracle, in_order: bool
-) -> None:
+def test_work_of_dpnp_on_our_array_follows_our_kernel(queue, kernels, advanced, in_order):
     q = usmq.Queue(queue.device, in_order=in_order)
     for turn in range(60):
         x = usmq.full(16, turn, "u4", queue=q)
@@ -297,9 +271,7 @@ def test_work_of_dpnp_on_our_array_follows_our_kernel(
         np.testing.assert_array_equal(dpnp.asnumpy(total), expected)
 
 
-def test_our_work_on_an_array_of_dpnp_follows_its_work(
-    kernels: SimpleNamespace,
-) -> None:
+def test_our_work_on_an_array_of_dpnp_follows_its_work(kernels):
     for turn in range(60):
         theirs = dpnp.full(1_000_000, turn, dtype="f4")
         theirs *= 2
@@ -308,12 +280,10 @@ def test_our_work_on_an_array_of_dpnp_follows_its_work(
         assert (x.to_numpy() == 2 * turn + 1).all()
 
 
-def test_two_threads_write_two_halves_of_an_array_correctly(
-    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
-) -> None:
+def test_two_threads_write_two_halves_of_an_array_correctly(pair, kernels, advanced):
     x = usmq.arange(0, 64, 1, dtype="u4", queue=pair[0])
 
-    def work(number: int) -> None:
+    def work(number):
         half = x[32 * number : 32 * number + 32]
         for _ in range(300):
             kernels.advance(32, half, 1000 + number, queue=pair[number])
@@ -328,13 +298,11 @@ def test_two_threads_write_two_halves_of_an_array_correctly(
     np.testing.assert_array_equal(x.to_numpy(), expected)
 
 
-def test_eight_threads_on_one_array_lose_no_launch(
-    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
-) -> None:
+def test_eight_threads_on_one_array_lose_no_launch(pair, kernels, advanced):
     x = usmq.arange(0, 16, 1, dtype="u4", queue=pair[0])
     start = threading.Barrier(8)
 
-    def work(number: int) -> None:
+    def work(number):
         start.wait()
         for _ in range(100):
             kernels.advance(16, x, 500, queue=pair[number % 2])
@@ -344,9 +312,7 @@ def test_eight_threads_on_one_array_lose_no_launch(
     np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), 8 * 100 * 500))
 
 
-def test_a_launch_does_not_wait_for_the_work_before_it(
-    pair: tuple[usmq.Queue, usmq.Queue], kernels: SimpleNamespace, advanced: Oracle
-) -> None:
+def test_a_launch_does_not_wait_for_the_work_before_it(pair, kernels, advanced):
     x = usmq.zeros(1, "u4", queue=pair[0])
     kernels.advance(1, x, 1, queue=pair[1]).wait()
     first = kernels.advance(1, x, 100_000_000, queue=pair[0])

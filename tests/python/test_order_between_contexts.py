@@ -1,9 +1,6 @@
 """Order between contexts: chains of commands, whose cost must not grow with their length."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,13 +9,13 @@ import usmq
 INCREMENT = "x[i] += 1"
 
 
-def own_contexts() -> list[usmq.Queue]:
+def own_contexts():
     """Two contexts of one device."""
     device = usmq.devices()[0]
     return [usmq.Queue(device, context=usmq.Context([device])) for _ in range(2)]
 
 
-def gpu_and_cpu() -> list[usmq.Queue]:
+def gpu_and_cpu():
     """Devices of two platforms, where there are two."""
     queues = [usmq.Queue(device) for device in usmq.devices()]
     others = [queue for queue in queues if queue.context != queues[0].context]
@@ -27,7 +24,7 @@ def gpu_and_cpu() -> list[usmq.Queue]:
     return [queues[0], others[-1]]
 
 
-def own_and_out_of_order() -> list[usmq.Queue]:
+def own_and_out_of_order():
     """An out-of-order queue in a context of its own."""
     device = usmq.devices()[0]
     return [
@@ -36,7 +33,7 @@ def own_and_out_of_order() -> list[usmq.Queue]:
     ]
 
 
-def chain(arrays: list[usmq.Array], rounds: int, increment: usmq.Elementwise) -> float:
+def chain(arrays, rounds, increment):
     """Add 2 in each round, one in each context; return the seconds for a round."""
     first, second = arrays
     begun = time.perf_counter()
@@ -50,9 +47,7 @@ def chain(arrays: list[usmq.Array], rounds: int, increment: usmq.Elementwise) ->
 
 
 @pytest.mark.parametrize("make", [own_contexts, gpu_and_cpu, own_and_out_of_order])
-def test_the_cost_of_a_round_between_contexts_does_not_grow_with_their_number(
-    make: Callable[[], list[usmq.Queue]],
-) -> None:
+def test_the_cost_of_a_round_between_contexts_does_not_grow_with_their_number(make):
     increment = usmq.elementwise("int *x", INCREMENT)
     arrays = [usmq.zeros(1000, "i4", queue=queue) for queue in make()]
     chain(arrays, 10, increment)  # builds and first uses
@@ -65,9 +60,7 @@ def test_the_cost_of_a_round_between_contexts_does_not_grow_with_their_number(
 
 
 @pytest.mark.parametrize("make", [own_contexts, gpu_and_cpu, own_and_out_of_order])
-def test_reads_and_writes_of_the_host_follow_work_of_another_context(
-    make: Callable[[], list[usmq.Queue]],
-) -> None:
+def test_reads_and_writes_of_the_host_follow_work_of_another_context(make):
     increment = usmq.elementwise("int *x", INCREMENT)
     first, second = (usmq.zeros(300, "i4", queue=queue) for queue in make())
     for number in range(200):

@@ -1,7 +1,6 @@
 """Copies between an array and a view of its own memory, of any size and direction."""
 
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ PARTS = {
 }
 
 
-def host_usm(size: int, kind: Any, queue: usmq.Queue) -> tuple[usmq.Array, Any]:
+def host_usm(size, kind, queue):
     if kind == "system":
         host = np.arange(size, dtype="u4")
         return usmq.asarray(host, copy=False, queue=queue), host
@@ -31,16 +30,14 @@ def host_usm(size: int, kind: Any, queue: usmq.Queue) -> tuple[usmq.Array, Any]:
 
 
 @pytest.fixture(params=[True, False], ids=["in order", "loose"])
-def queue(request: pytest.FixtureRequest) -> usmq.Queue:
+def queue(request):
     return usmq.Queue("cpu", in_order=request.param)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", ["host", "system"])
 @pytest.mark.parametrize("part", PARTS)
-def test_a_copy_from_a_view_of_the_array_itself(
-    queue: usmq.Queue, size: int, kind: Any, part: str
-) -> None:
+def test_a_copy_from_a_view_of_the_array_itself(queue, size, kind, part):
     to, source = PARTS[part]
     wanted = np.arange(size, dtype="u4")
     wanted[to] = wanted[source].copy()
@@ -64,9 +61,7 @@ def test_a_copy_from_a_view_of_the_array_itself(
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_copy_from_itself_follows_earlier_commands_and_is_complete(
-    queue: usmq.Queue, size: int
-) -> None:
+def test_a_copy_from_itself_follows_earlier_commands_and_is_complete(queue, size):
     x = usmq.zeros(size, "u4", usm_type="host", queue=queue)
     view = np.asarray(x)
     add = usmq.elementwise("unsigned int *x", "x[i] += i")
@@ -80,7 +75,7 @@ def test_a_copy_from_itself_follows_earlier_commands_and_is_complete(
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", ["host", "shared"])
-def test_a_frame_may_be_the_array_itself(size: int, kind: Any) -> None:
+def test_a_frame_may_be_the_array_itself(size, kind):
     from usmq import _core
 
     x = usmq.arange(size, dtype="u4", usm_type=kind)
@@ -92,7 +87,7 @@ def test_a_frame_may_be_the_array_itself(size: int, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 100_001])
-def test_a_capture_copies_the_values_of_a_view_of_the_array(size: int) -> None:
+def test_a_capture_copies_the_values_of_a_view_of_the_array(size):
     x = usmq.arange(size, dtype="u4", usm_type="host")
     view = np.asarray(x)
     with usmq.capture() as graph:
@@ -104,7 +99,7 @@ def test_a_capture_copies_the_values_of_a_view_of_the_array(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 100_001])
-def test_a_view_of_another_array_is_copied(size: int) -> None:
+def test_a_view_of_another_array_is_copied(size):
     x = usmq.zeros(size, "u4", usm_type="host")
     y = usmq.arange(size, dtype="u4", usm_type="host")
     x.copy_from(np.asarray(y))
@@ -114,7 +109,7 @@ def test_a_view_of_another_array_is_copied(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1000, 100_001])
 @pytest.mark.parametrize("kind", ["host", "shared"])
-def test_a_one_line_kernel_refuses_a_shifted_view_of_an_operand(size: int, kind: Any) -> None:
+def test_a_one_line_kernel_refuses_a_shifted_view_of_an_operand(size, kind):
     needs_system_usm()
     x = usmq.arange(size, dtype="u4", usm_type=kind)
     view = np.asarray(x)

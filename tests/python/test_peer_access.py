@@ -1,10 +1,6 @@
 """Memory of another device of a context: in place with peer access, else through host USM."""
 
-from __future__ import annotations
-
 import os
-import subprocess
-from collections.abc import Callable
 
 import pytest
 
@@ -30,8 +26,6 @@ for kind in ("device", "shared", "host"):
     "tests/run level-zero",
 )
 @pytest.mark.parametrize(("peers", "action"), [("1", "rebind"), ("0", "copy_staged")])
-def test_peer_access_decides_between_use_in_place_and_copies(
-    peers: str, action: str, run_python: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_peer_access_decides_between_use_in_place_and_copies(peers, action, run_python):
     printed = run_python(PROGRAM, USMQ_LEVEL_ZERO_PEERS=peers).stdout
     assert printed.splitlines() == [f"device {action}", f"shared {action}", "host rebind"]

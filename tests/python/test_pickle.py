@@ -1,7 +1,5 @@
 """Arrays, columns, tables, devices and queues are pickled, copied and sent to other processes."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import io
@@ -9,9 +7,7 @@ import multiprocessing
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
 import joblib
 import numpy as np
@@ -23,12 +19,12 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 KINDS = ("device", "shared", "host")
 
 
-def apart(value: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
-    buffers: list[pickle.PickleBuffer] = []
+def apart(value):
+    buffers = []
     return pickle.dumps(value, protocol=5, buffer_callback=buffers.append), buffers
 
 
-def ways(value: Any) -> Iterator[Any]:
+def ways(value):
     """Yield the value from every protocol, with its buffers inside and apart."""
     for protocol in PROTOCOLS:
         yield pickle.loads(pickle.dumps(value, protocol=protocol))
@@ -52,9 +48,7 @@ def ways(value: Any) -> Iterator[Any]:
     ],
     ids=["whole", "transposed", "strided", "reversed", "one element", "nothing"],
 )
-def test_an_array_is_pickled_with_only_the_elements_of_its_view(
-    kind: str, view: Callable[[usmq.Array], usmq.Array]
-) -> None:
+def test_an_array_is_pickled_with_only_the_elements_of_its_view(kind, view):
     array = view(usmq.asarray(np.arange(12.0).reshape(3, 4), usm_type=kind))
     for back in ways(array):
         assert (back.shape, back.dtype, back.usm_type) == (array.shape, array.dtype, kind)
@@ -69,14 +63,14 @@ WHOLE = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 
 
 @pytest.mark.parametrize("dtype", ["bool", *WHOLE, *FLOATS])
-def test_every_dtype_round_trips(dtype: str) -> None:
+def test_every_dtype_round_trips(dtype):
     array = usmq.arange(5, dtype="f4").astype(dtype)
     for back in ways(array):
         assert back.dtype == array.dtype
         assert back.astype("c16").to_numpy().tolist() == array.astype("c16").to_numpy().tolist()
 
 
-def test_the_read_only_flag_is_kept() -> None:
+def test_the_read_only_flag_is_kept():
     array = usmq.from_arrow(pa.table({"x": np.arange(3.0)}))["x"].values()
     assert array.readonly
     for back in ways(array):
@@ -86,7 +80,7 @@ def test_the_read_only_flag_is_kept() -> None:
 
 
 @pytest.mark.parametrize("kind", ["shared", "host"])
-def test_host_accessible_memory_is_pickled_as_its_own_buffer(kind: str) -> None:
+def test_host_accessible_memory_is_pickled_as_its_own_buffer(kind):
     array = usmq.arange(1000, usm_type=kind)
     stream, buffers = apart(array)
     assert len(stream) < 200
@@ -94,8 +88,8 @@ def test_host_accessible_memory_is_pickled_as_its_own_buffer(kind: str) -> None:
     assert address == array.ptr
 
 
-def test_device_memory_is_copied_once_and_counted() -> None:
-    seen: list[tuple[str, int]] = []
+def test_device_memory_is_copied_once_and_counted():
+    seen = []
     usmq._core.observe_pickles(lambda *what: seen.append(what))
     try:
         array = usmq.arange(1000, dtype="f8")
@@ -113,7 +107,7 @@ def test_device_memory_is_copied_once_and_counted() -> None:
         usmq._core.observe_pickles(None)
 
 
-def test_a_frame_includes_work_in_flight(kernels: Any, advanced: Callable[[Any, int], Any]) -> None:
+def test_a_frame_includes_work_in_flight(kernels, advanced):
     for kind in KINDS:
         states = usmq.arange(1 << 16, dtype="u4", usm_type=kind)
         before = states.to_numpy()
@@ -123,9 +117,7 @@ def test_a_frame_includes_work_in_flight(kernels: Any, advanced: Callable[[Any, 
         assert (back.to_numpy() == advanced(before, 20_000)).all()
 
 
-def test_arrays_are_unpickled_on_the_current_queue(
-    two_devices: tuple[usmq.Device, usmq.Device],
-) -> None:
+def test_arrays_are_unpickled_on_the_current_queue(two_devices):
     first, second = two_devices
     array = usmq.arange(3, queue=first)
     table = usmq.Table({"x": array})
@@ -157,7 +149,7 @@ TABLE = pa.table(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_round_trips_with_its_schema_and_values(kind: str) -> None:
+def test_a_table_round_trips_with_its_schema_and_values(kind):
     metadata = {b"where": b"here"}
     source = TABLE.replace_schema_metadata(metadata)
     table = usmq.from_arrow(source, usm_type=kind)
@@ -169,7 +161,7 @@ def test_a_table_round_trips_with_its_schema_and_values(kind: str) -> None:
 
 @pytest.mark.parametrize("name", TABLE.column_names)
 @pytest.mark.parametrize("cut", [slice(0, 4), slice(9, 11), slice(3, 10), slice(4, 4)])
-def test_a_slice_of_a_column_round_trips(name: str, cut: slice) -> None:
+def test_a_slice_of_a_column_round_trips(name, cut):
     column = usmq.from_arrow(TABLE)[name][cut]
     for back in ways(column):
         assert back.field == column.field
@@ -177,13 +169,13 @@ def test_a_slice_of_a_column_round_trips(name: str, cut: slice) -> None:
         assert back.to_arrow().to_pylist() == TABLE[name].to_pylist()[cut]
 
 
-def test_a_slice_is_pickled_without_the_other_rows() -> None:
+def test_a_slice_is_pickled_without_the_other_rows():
     column = usmq.from_arrow(pa.array(np.arange(100_000.0)))
     _, buffers = apart(column[50_000:50_010])
     assert sum(len(bytes(buffer)) for buffer in buffers) < 200
 
 
-def test_strings_at_unaligned_addresses_are_unpickled() -> None:
+def test_strings_at_unaligned_addresses_are_unpickled():
     # Like pyarrow's own pickles in a message of dask.
     whole = pa.array(["a", None, "ccc"])
     odd = [
@@ -194,7 +186,7 @@ def test_strings_at_unaligned_addresses_are_unpickled() -> None:
     assert usmq.from_arrow(array).to_arrow() == whole
 
 
-def test_batches_stay_separate() -> None:
+def test_batches_stay_separate():
     schema = pa.schema({"x": pa.dictionary(pa.int8(), pa.string())})
     batches = [
         pa.record_batch({"x": pa.array(text).cast(schema.field(0).type)})
@@ -206,9 +198,7 @@ def test_batches_stay_separate() -> None:
         assert len(back.batches) == len(table.batches)
 
 
-def test_devices_queues_and_dtypes_round_trip(
-    two_devices: tuple[usmq.Device, usmq.Device],
-) -> None:
+def test_devices_queues_and_dtypes_round_trip(two_devices):
     for device in two_devices:
         things = [device, usmq.DType("f4"), usmq.Table({"x": usmq.zeros(2)}).schema]
         things += [
@@ -220,7 +210,7 @@ def test_devices_queues_and_dtypes_round_trip(
             assert all(back == thing for back in ways(thing))
 
 
-def test_objects_without_a_portable_name_are_refused(sub_device: usmq.Device) -> None:
+def test_objects_without_a_portable_name_are_refused(sub_device):
     for thing in sub_device, usmq.Queue(sub_device):
         with pytest.raises(TypeError, match="no filter string names a sub-device"):
             pickle.dumps(thing)
@@ -233,7 +223,7 @@ def test_objects_without_a_portable_name_are_refused(sub_device: usmq.Device) ->
     assert pickle.loads(pickle.dumps(array)).to_numpy().tolist() == [0, 1, 2]
 
 
-def test_copies_stay_on_their_queue(other_queue: usmq.Queue) -> None:
+def test_copies_stay_on_their_queue(other_queue):
     array = usmq.arange(4, queue=other_queue)
     table = usmq.Table({"x": usmq.arange(4)})
     for copied in copy.copy(array), copy.deepcopy({"deep": [array]})["deep"][0]:
@@ -246,13 +236,13 @@ def test_copies_stay_on_their_queue(other_queue: usmq.Queue) -> None:
         assert copy.deepcopy([unchanging])[0] is unchanging
 
 
-def test_one_array_referenced_twice_stays_one() -> None:
+def test_one_array_referenced_twice_stays_one():
     array = usmq.arange(3)
     back = pickle.loads(pickle.dumps({"a": array, "b": [array]}))
     assert back["a"] is back["b"][0]
 
 
-def test_the_size_counts_the_elements() -> None:
+def test_the_size_counts_the_elements():
     sizeof = pytest.importorskip("dask.sizeof").sizeof
     array = usmq.zeros((1000, 100))
     for thing in array, usmq.Table({"x": array}), usmq.Table({"x": array})["x"]:
@@ -276,13 +266,13 @@ def test_the_size_counts_the_elements() -> None:
         ((1, "float32", (3,), "device", False, np.arange(6.0, dtype="f4")[::2]), "contiguous"),
     ],
 )
-def test_an_inconsistent_array_is_refused(args: tuple[Any, ...], message: str) -> None:
+def test_an_inconsistent_array_is_refused(args, message):
     with pytest.raises((ValueError, TypeError, usmq.Error), match=message):
         usmq._core.restore_array(*args)
 
 
 @pytest.mark.parametrize("name", TABLE.column_names)
-def test_a_column_with_a_truncated_buffer_is_refused(name: str) -> None:
+def test_a_column_with_a_truncated_buffer_is_refused(name):
     column = usmq.from_arrow(TABLE)[name]
     stream, buffers = apart(column)
     frames = [bytes(buffer) for buffer in buffers]
@@ -295,7 +285,7 @@ def test_a_column_with_a_truncated_buffer_is_refused(name: str) -> None:
             pickle.loads(stream, buffers=frames[:-1])
 
 
-def test_an_invalid_description_is_an_error_not_a_crash() -> None:
+def test_an_invalid_description_is_an_error_not_a_crash():
     chance = random.Random(7)
     _, (_, header, *frames) = usmq.from_arrow(TABLE).__reduce_ex__(4)
     _, (_, field) = usmq.from_arrow(TABLE).schema.__reduce__()
@@ -322,7 +312,7 @@ def test_an_invalid_description_is_an_error_not_a_crash() -> None:
         usmq._core.restore_table(header, *frames, b"more")
 
 
-def test_invalid_offsets_and_type_ids_are_refused() -> None:
+def test_invalid_offsets_and_type_ids_are_refused():
     # Only indices: offsets, sizes, type ids, run ends.
     for array, frame in [
         (pa.array(["ab", "c"]), 0),
@@ -338,7 +328,7 @@ def test_invalid_offsets_and_type_ids_are_refused() -> None:
             pickle.loads(stream, buffers=frames)
 
 
-def test_frames_are_released() -> None:
+def test_frames_are_released():
     gc.collect()  # arrays of other tests
     live = usmq.memory_stats()["host"]["live"]
     stream, buffers = apart([usmq.zeros(1000), usmq.from_arrow(TABLE)])
@@ -351,12 +341,12 @@ def test_frames_are_released() -> None:
     assert usmq.memory_stats()["host"]["live"] == live
 
 
-def doubled(array: usmq.Array) -> tuple[usmq.Array, str]:
+def doubled(array):
     numbers = array.to_numpy() * 2
     return usmq.asarray(numbers), usmq.current_queue().device.filter_string or ""
 
 
-def test_errors_round_trip() -> None:
+def test_errors_round_trip():
     for name in usmq.__all__:
         kind = getattr(usmq, name)
         if isinstance(kind, type) and issubclass(kind, usmq.Error):
@@ -367,7 +357,7 @@ def test_errors_round_trip() -> None:
             assert back.args == ("what",)
 
 
-def test_joblib_sends_arrays_to_its_workers() -> None:
+def test_joblib_sends_arrays_to_its_workers():
     calls = (joblib.delayed(doubled)(usmq.arange(4) if n else usmq.zeros(4)) for n in range(2))
     results = joblib.Parallel(n_jobs=2, timeout=50)(calls)
     assert [numbers.to_numpy().tolist() for numbers, _ in results] == [[0.0] * 4, [0, 2, 4, 6]]
@@ -377,14 +367,14 @@ def test_joblib_sends_arrays_to_its_workers() -> None:
     get_reusable_executor().shutdown(wait=True)
 
 
-def test_joblib_dumps_to_a_file() -> None:
+def test_joblib_dumps_to_a_file():
     file = io.BytesIO()
     joblib.dump({"x": usmq.arange(4)}, file)
     file.seek(0)
     assert joblib.load(file)["x"].to_numpy().tolist() == [0, 1, 2, 3]
 
 
-def test_spawned_processes_receive_arrays_and_tables() -> None:
+def test_spawned_processes_receive_arrays_and_tables():
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         array, where = pool.submit(doubled, usmq.arange(4)).result(timeout=50)

@@ -1,13 +1,7 @@
 """Compute follows data: follow, collocate and explain, within a context and across contexts."""
 
-from __future__ import annotations
-
 import gc
 import re
-import subprocess
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,21 +9,21 @@ import usmq
 
 
 @pytest.fixture
-def same_context_queue(queue: usmq.Queue) -> usmq.Queue:
+def same_context_queue(queue):
     """Return another queue of the same device and context."""
     return usmq.Queue(queue.device, profiling=True)
 
 
-def action(step: Any) -> str:
+def action(step):
     """Return the action of a step, independent of how its words are joined."""
     return re.sub("[^a-z]", "", str(step.action).lower())
 
 
-def actions(plan: usmq.Plan) -> list[str]:
+def actions(plan):
     return [action(step) for step in plan.steps]
 
 
-def test_follow_returns_the_common_queue_of_all_arguments(same_context_queue: usmq.Queue) -> None:
+def test_follow_returns_the_common_queue_of_all_arguments(same_context_queue):
     arrays = [usmq.zeros(2, queue=same_context_queue) for _ in range(3)]
     assert usmq.follow(*arrays) == same_context_queue
     assert usmq.follow(arrays[0][1:], arrays[1].T) == same_context_queue
@@ -37,9 +31,7 @@ def test_follow_returns_the_common_queue_of_all_arguments(same_context_queue: us
         assert usmq.follow(*arrays) == same_context_queue
 
 
-def test_follow_of_two_queues_is_an_error_that_names_each_argument(
-    queue: usmq.Queue, same_context_queue: usmq.Queue
-) -> None:
+def test_follow_of_two_queues_is_an_error_that_names_each_argument(queue, same_context_queue):
     with pytest.raises(usmq.PlacementError) as caught:
         usmq.follow(usmq.zeros(2), usmq.zeros(3, "i2", queue=same_context_queue), usmq.zeros(4))
     text = str(caught.value)
@@ -50,9 +42,7 @@ def test_follow_of_two_queues_is_an_error_that_names_each_argument(
     assert "profiling" in text, "the difference between the two queues"
 
 
-def test_follow_across_contexts_names_both_devices(
-    two_devices: tuple[usmq.Device, usmq.Device],
-) -> None:
+def test_follow_across_contexts_names_both_devices(two_devices):
     arrays = [usmq.zeros(2, queue=device) for device in two_devices]
     with pytest.raises(usmq.PlacementError) as caught:
         usmq.follow(*arrays)
@@ -61,17 +51,13 @@ def test_follow_across_contexts_names_both_devices(
     assert "collocate(" in str(caught.value)
 
 
-def test_an_explicit_queue_wins_if_it_can_use_the_data(
-    queue: usmq.Queue, same_context_queue: usmq.Queue
-) -> None:
+def test_an_explicit_queue_wins_if_it_can_use_the_data(queue, same_context_queue):
     arrays = usmq.zeros(2), usmq.zeros(2, queue=same_context_queue)
     assert usmq.follow(*arrays, queue=queue) == queue
     assert usmq.follow(*arrays, queue=same_context_queue) == same_context_queue
 
 
-def test_an_explicit_queue_of_another_context_is_refused(
-    queue: usmq.Queue, other_queue: usmq.Queue
-) -> None:
+def test_an_explicit_queue_of_another_context_is_refused(queue, other_queue):
     with pytest.raises(usmq.PlacementError, match="collocate"):
         usmq.follow(usmq.zeros(2), queue=other_queue)
     with pytest.raises(usmq.PlacementError, match="collocate"):
@@ -79,12 +65,12 @@ def test_an_explicit_queue_of_another_context_is_refused(
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "x", [1, 2], object], ids=repr)
-def test_follow_refuses_objects_other_than_arrays(wrong: Any) -> None:
+def test_follow_refuses_objects_other_than_arrays(wrong):
     with pytest.raises((TypeError, usmq.Error)):
         usmq.follow(usmq.zeros(2), wrong)
 
 
-def test_an_array_is_kept_on_its_own_queue(queue: usmq.Queue) -> None:
+def test_an_array_is_kept_on_its_own_queue(queue):
     x = usmq.arange(0, 6, 1, dtype="i4")
     for plan in (usmq.explain(x, queue=queue), usmq.explain(x, like=usmq.zeros(1))):
         assert actions(plan) == ["keep"]
@@ -96,7 +82,7 @@ def test_an_array_is_kept_on_its_own_queue(queue: usmq.Queue) -> None:
         assert kept.shape == x.shape
 
 
-def test_a_rebind_within_a_context_moves_no_bytes(same_context_queue: usmq.Queue) -> None:
+def test_a_rebind_within_a_context_moves_no_bytes(same_context_queue):
     for x in (usmq.arange(0, 6, 1, dtype="i4"), usmq.empty(64 << 20, "u1")):
         plan = usmq.explain(x, queue=same_context_queue)
         assert actions(plan) == ["rebind"]
@@ -110,9 +96,7 @@ def test_a_rebind_within_a_context_moves_no_bytes(same_context_queue: usmq.Queue
         assert (moved.shape, moved.strides, moved.dtype) == (x.shape, x.strides, x.dtype)
 
 
-def test_a_rebound_array_shares_values_and_keeps_the_memory(
-    same_context_queue: usmq.Queue, kernels: SimpleNamespace
-) -> None:
+def test_a_rebound_array_shares_values_and_keeps_the_memory(same_context_queue, kernels):
     x = usmq.zeros((4, 5), "f4")
     moved = usmq.collocate(x[1:, ::2], queue=same_context_queue)
     assert moved.strides == (20, 8), "no copy, so the layout is kept"
@@ -125,9 +109,7 @@ def test_a_rebound_array_shares_values_and_keeps_the_memory(
     del others
 
 
-def test_work_after_a_rebind_follows_the_producer(
-    same_context_queue: usmq.Queue, kernels: SimpleNamespace, advanced: Callable[[Any, int], Any]
-) -> None:
+def test_work_after_a_rebind_follows_the_producer(same_context_queue, kernels, advanced):
     for turn in range(20):
         x = usmq.full(8, turn, "u4")
         y = usmq.zeros(8, "u4", queue=same_context_queue)
@@ -137,7 +119,7 @@ def test_work_after_a_rebind_follows_the_producer(
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"])
-def test_across_contexts_every_dtype_arrives(other_queue: usmq.Queue, dtype: str) -> None:
+def test_across_contexts_every_dtype_arrives(other_queue, dtype):
     host = (np.arange(1000) % 2 if dtype == "?" else np.arange(1000) % 100).astype(dtype)
     x = usmq.asarray(host)
     plan = usmq.explain(x, queue=other_queue)
@@ -152,9 +134,7 @@ def test_across_contexts_every_dtype_arrives(other_queue: usmq.Queue, dtype: str
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_across_contexts_every_kind_arrives_and_comes_back(
-    queue: usmq.Queue, other_queue: usmq.Queue, kind: str
-) -> None:
+def test_across_contexts_every_kind_arrives_and_comes_back(queue, other_queue, kind):
     x = usmq.arange(0, 1000, 1, dtype="i4", usm_type=kind)
     moved = usmq.collocate(x, queue=other_queue)
     assert moved.usm_type == kind
@@ -164,9 +144,7 @@ def test_across_contexts_every_kind_arrives_and_comes_back(
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)], ids=str)
-def test_across_contexts_empty_and_one_element_arrays_arrive(
-    other_queue: usmq.Queue, shape: tuple[int, ...]
-) -> None:
+def test_across_contexts_empty_and_one_element_arrays_arrive(other_queue, shape):
     moved = usmq.collocate(usmq.full(shape, 5, "i4"), queue=other_queue)
     assert moved.shape == shape
     assert moved.queue == other_queue
@@ -174,13 +152,13 @@ def test_across_contexts_empty_and_one_element_arrays_arrive(
 
 
 @pytest.mark.parametrize("nbytes", [(16 << 20) - 1, (64 << 20) + 13])
-def test_across_contexts_many_chunks_arrive_in_order(other_queue: usmq.Queue, nbytes: int) -> None:
+def test_across_contexts_many_chunks_arrive_in_order(other_queue, nbytes):
     host = np.random.default_rng(5).integers(0, 256, nbytes, dtype="u1")
     moved = usmq.collocate(usmq.asarray(host), queue=other_queue)
     assert (moved.to_numpy() == host).all()
 
 
-VIEWS: list[Callable[[Any], Any]] = [
+VIEWS = [
     lambda a: a[::-1],
     lambda a: a[:, ::2],
     lambda a: a.T,
@@ -190,9 +168,7 @@ VIEWS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("number", range(len(VIEWS)))
-def test_across_contexts_a_strided_source_arrives_contiguous(
-    other_queue: usmq.Queue, number: int
-) -> None:
+def test_across_contexts_a_strided_source_arrives_contiguous(other_queue, number):
     host = np.arange(4 * 5 * 6, dtype="i4").reshape(4, 5, 6)
     expected = VIEWS[number](host)
     view = VIEWS[number](usmq.asarray(host))
@@ -203,8 +179,8 @@ def test_across_contexts_a_strided_source_arrives_contiguous(
 
 
 def test_a_copy_across_contexts_is_ordered_with_what_comes_before_and_after(
-    other_queue: usmq.Queue, kernels: SimpleNamespace, advanced: Callable[[Any, int], Any]
-) -> None:
+    other_queue, kernels, advanced
+):
     x = usmq.arange(0, 64, 1, dtype="u4")
     for turn in range(50):
         kernels.advance(64, x, 5000)
@@ -215,7 +191,7 @@ def test_a_copy_across_contexts_is_ordered_with_what_comes_before_and_after(
         np.testing.assert_array_equal(moved.to_numpy(), expected)
 
 
-def test_host_data_is_copied_to_the_queue(same_context_queue: usmq.Queue) -> None:
+def test_host_data_is_copied_to_the_queue(same_context_queue):
     host = np.arange(12, dtype="i4").reshape(3, 4)[:, ::-1]
     plan = usmq.explain(host, queue=same_context_queue)
     assert actions(plan) == ["fromhost"]
@@ -225,9 +201,7 @@ def test_host_data_is_copied_to_the_queue(same_context_queue: usmq.Queue) -> Non
     np.testing.assert_array_equal(moved.to_numpy(), host)
 
 
-def test_several_arrays_are_returned_as_a_tuple_in_order(
-    queue: usmq.Queue, same_context_queue: usmq.Queue, other_queue: usmq.Queue
-) -> None:
+def test_several_arrays_are_returned_as_a_tuple_in_order(queue, same_context_queue, other_queue):
     a, b = usmq.full(3, 1, "i4"), usmq.full(2, 2, "i4", queue=same_context_queue)
     c = usmq.full(4, 3, "i4", queue=other_queue)
     moved = usmq.collocate(a, b, c, like=a)
@@ -238,7 +212,7 @@ def test_several_arrays_are_returned_as_a_tuple_in_order(
     assert moved[1].ptr == b.ptr
 
 
-def test_without_a_target_the_fewest_bytes_move(queue: usmq.Queue, other_queue: usmq.Queue) -> None:
+def test_without_a_target_the_fewest_bytes_move(queue, other_queue):
     for here, there, target in [(1000, 10, queue), (10, 1000, other_queue)]:
         a, b = usmq.full(here, 1, "i4"), usmq.full(there, 2, "i4", queue=other_queue)
         plan = usmq.explain(a, b)
@@ -253,9 +227,7 @@ def test_without_a_target_the_fewest_bytes_move(queue: usmq.Queue, other_queue: 
     assert usmq.explain(usmq.zeros(1000, "u1", queue=other_queue), *small).target == queue
 
 
-def test_host_data_among_the_arguments_is_copied_to_the_queue_of_the_arrays(
-    queue: usmq.Queue, other_queue: usmq.Queue
-) -> None:
+def test_host_data_among_the_arguments_is_copied_to_the_queue_of_the_arrays(queue, other_queue):
     small, large = usmq.zeros(2, "u1", queue=other_queue), usmq.zeros(100, "u1", queue=queue)
     host = np.arange(3)
     for data in (host, [0, 1, 2], memoryview(host)):
@@ -277,9 +249,7 @@ def test_host_data_among_the_arguments_is_copied_to_the_queue_of_the_arrays(
                 call(*arguments)
 
 
-def test_explain_moves_nothing_and_prints_a_table(
-    queue: usmq.Queue, same_context_queue: usmq.Queue, other_queue: usmq.Queue
-) -> None:
+def test_explain_moves_nothing_and_prints_a_table(queue, same_context_queue, other_queue):
     a, b = usmq.zeros(1000, "f8"), usmq.zeros(10, queue=same_context_queue)
     c = usmq.zeros((50, 100), "f8", queue=other_queue)
     before = usmq.memory_stats()
@@ -310,14 +280,12 @@ def test_explain_moves_nothing_and_prints_a_table(
         lambda x: usmq.explain("abc", queue=x.queue),
     ],
 )
-def test_a_wrong_call_is_a_type_error(call: Callable[[usmq.Array], object]) -> None:
+def test_a_wrong_call_is_a_type_error(call):
     with pytest.raises((TypeError, ValueError)):
         call(usmq.zeros(2))
 
 
-def test_copies_between_sub_devices_never_hang(
-    sub_device: usmq.Device, run_python: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_copies_between_sub_devices_never_hang(sub_device, run_python):
     parent = sub_device.parent
     assert parent is not None
     how = 1 if "partition_equally" in parent.partition_properties else "numa"

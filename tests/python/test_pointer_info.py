@@ -1,7 +1,5 @@
 """`usmq.pointer_info`: kind, device and allocation of an address, on each device of a context."""
 
-from __future__ import annotations
-
 import dpctl
 import dpctl.memory
 import pytest
@@ -13,7 +11,7 @@ KINDS = ["device", "shared", "host"]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(len(usmq.devices())))
-def test_an_address_has_the_kind_device_and_allocation_of_its_array(kind: str, number: int) -> None:
+def test_an_address_has_the_kind_device_and_allocation_of_its_array(kind, number):
     device = usmq.devices()[number]
     if not device.has_usm(kind):
         pytest.skip(f"{device.name} has no {kind} USM")
@@ -29,7 +27,7 @@ def test_an_address_has_the_kind_device_and_allocation_of_its_array(kind: str, n
 
 
 @pytest.mark.parametrize("number", range(len(usmq.devices())))
-def test_memory_of_dpctl_is_identified_with_its_device(number: int) -> None:
+def test_memory_of_dpctl_is_identified_with_its_device(number):
     device = usmq.devices()[number]
     theirs = dpctl.SyclQueue(device.filter_string)
     memory = dpctl.memory.MemoryUSMDevice(1 << 20, queue=theirs)
@@ -40,13 +38,13 @@ def test_memory_of_dpctl_is_identified_with_its_device(number: int) -> None:
     assert info.nbytes is None or info.nbytes >= 1 << 20
 
 
-def test_other_addresses_are_unknown() -> None:
+def test_other_addresses_are_unknown():
     context = usmq.current_queue().context
     for address in (0, 1, id(context), 2**64 - 1):
         assert usmq.pointer_info(address, context) is None
 
 
-def test_the_memory_of_another_context_is_unknown() -> None:
+def test_the_memory_of_another_context_is_unknown():
     x = usmq.zeros(8)
     skip_where_the_driver_knows_all_contexts(x.device)
     alone = usmq.Context([x.device])

@@ -1,7 +1,5 @@
 """A package's own QueueManager: its scope and default first, then those of the process."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +13,7 @@ LEVELS = ("own scope", "own default", "scope", "default")
 
 
 @pytest.fixture(scope="module")
-def queues() -> dict[str, usmq.Queue]:
+def queues():
     device = usmq.current_queue().device
     found = {
         "own scope": usmq.Queue(device, profiling=True),
@@ -31,9 +29,7 @@ def queues() -> dict[str, usmq.Queue]:
 @pytest.mark.parametrize(
     "given", list(itertools.product([True, False], repeat=len(LEVELS))), ids=str
 )
-def test_the_first_configured_level_decides(
-    queues: dict[str, usmq.Queue], given: tuple[bool, ...]
-) -> None:
+def test_the_first_configured_level_decides(queues, given):
     levels = [level for level, is_given in zip(LEVELS, given, strict=True) if is_given]
     manager = usmq.QueueManager("test")
     with ExitStack() as scopes:
@@ -50,7 +46,7 @@ def test_the_first_configured_level_decides(
         manager.set_default_queue(None)
 
 
-def test_a_manager_does_not_change_the_queue_of_others(queues: dict[str, usmq.Queue]) -> None:
+def test_a_manager_does_not_change_the_queue_of_others(queues):
     mine, other = usmq.QueueManager("mine"), usmq.QueueManager("other")
     mine.set_default_queue(queues["own default"])
     with mine.use_queue(queues["own scope"]) as q:
@@ -65,7 +61,7 @@ def test_a_manager_does_not_change_the_queue_of_others(queues: dict[str, usmq.Qu
     assert mine.current_queue() == queues["sycl"]
 
 
-def test_scopes_of_a_manager_nest_and_survive_exceptions(queues: dict[str, usmq.Queue]) -> None:
+def test_scopes_of_a_manager_nest_and_survive_exceptions(queues):
     manager = usmq.QueueManager("test")
     with manager.use_queue(queues["own scope"]):
         with pytest.raises(RuntimeError, match="inside"), manager.use_queue(queues["scope"]):
@@ -76,15 +72,13 @@ def test_scopes_of_a_manager_nest_and_survive_exceptions(queues: dict[str, usmq.
     assert manager.current_queue() == queues["sycl"]
 
 
-def test_none_in_a_scope_of_the_manager_falls_back(queues: dict[str, usmq.Queue]) -> None:
+def test_none_in_a_scope_of_the_manager_falls_back(queues):
     manager = usmq.QueueManager("test")
     with manager.use_queue(None), usmq.use_queue(queues["scope"]):
         assert manager.current_queue() == queues["scope"]
 
 
-def test_its_default_applies_to_all_threads_and_its_scope_to_one(
-    queues: dict[str, usmq.Queue],
-) -> None:
+def test_its_default_applies_to_all_threads_and_its_scope_to_one(queues):
     manager = usmq.QueueManager("test")
     with ThreadPoolExecutor(1) as pool, manager.use_queue(queues["own scope"]):
         assert pool.submit(manager.current_queue).result() == queues["sycl"]
@@ -93,10 +87,10 @@ def test_its_default_applies_to_all_threads_and_its_scope_to_one(
         assert manager.current_queue() == queues["own scope"]
 
 
-def test_tasks_on_one_thread_keep_separate_scopes(queues: dict[str, usmq.Queue]) -> None:
+def test_tasks_on_one_thread_keep_separate_scopes(queues):
     manager = usmq.QueueManager("test")
 
-    async def work(name: str) -> bool:
+    async def work(name):
         with manager.use_queue(queues[name]):
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -104,13 +98,13 @@ def test_tasks_on_one_thread_keep_separate_scopes(queues: dict[str, usmq.Queue])
                     return False
         return manager.current_queue() == queues["sycl"]
 
-    async def main() -> list[bool]:
+    async def main():
         return await asyncio.gather(*(work(name) for name in queues))
 
     assert asyncio.run(main()) == [True] * len(queues)
 
 
-def test_a_dropped_manager_leaks_nothing(queues: dict[str, usmq.Queue]) -> None:
+def test_a_dropped_manager_leaks_nothing(queues):
     for _ in range(1000):
         manager = usmq.QueueManager("test")
         manager.set_default_queue(queues["own default"])
@@ -119,7 +113,7 @@ def test_a_dropped_manager_leaks_nothing(queues: dict[str, usmq.Queue]) -> None:
     assert usmq.current_queue() == queues["sycl"]
 
 
-def test_the_name_of_a_manager_must_be_a_string() -> None:
+def test_the_name_of_a_manager_must_be_a_string():
     assert "pkg2" in repr(usmq.QueueManager("pkg2"))
     with pytest.raises(TypeError):
-        usmq.QueueManager(3)  # type: ignore[arg-type]
+        usmq.QueueManager(3)

@@ -1,14 +1,9 @@
 """Queues: one per set of properties, exchanged with dpctl, waiting without the GIL."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
-from typing import Any
 
 import dpctl
 import pytest
@@ -18,15 +13,13 @@ from arrow_structs import capsule
 PROPERTIES = list(itertools.product([True, False], repeat=2))
 
 
-def in_dpctl(queue: usmq.Queue) -> dpctl.SyclQueue:
+def in_dpctl(queue):
     return dpctl.SyclQueue(queue._get_capsule())
 
 
 @pytest.mark.parametrize(("in_order", "profiling"), PROPERTIES)
-def test_the_same_arguments_give_the_same_queue(
-    queue: usmq.Queue, in_order: bool, profiling: bool
-) -> None:
-    def ask(target: object) -> usmq.Queue:
+def test_the_same_arguments_give_the_same_queue(queue, in_order, profiling):
+    def ask(target):
         return usmq.Queue(target, in_order=in_order, profiling=profiling)
 
     first = ask(queue.device)
@@ -38,7 +31,7 @@ def test_the_same_arguments_give_the_same_queue(
         assert in_dpctl(again) == in_dpctl(first)
 
 
-def test_other_properties_give_another_queue(queue: usmq.Queue) -> None:
+def test_other_properties_give_another_queue(queue):
     queues = [usmq.Queue(queue.device, in_order=o, profiling=p) for o, p in PROPERTIES]
     assert len(set(queues)) == 4
     for one, other in itertools.combinations(queues, 2):
@@ -47,7 +40,7 @@ def test_other_properties_give_another_queue(queue: usmq.Queue) -> None:
         assert one.context == other.context
 
 
-def test_a_plain_queue_is_in_order_and_does_not_profile(queue: usmq.Queue) -> None:
+def test_a_plain_queue_is_in_order_and_does_not_profile(queue):
     plain = usmq.Queue(queue.device)
     assert plain.in_order is True
     assert plain.profiling is False
@@ -56,9 +49,7 @@ def test_a_plain_queue_is_in_order_and_does_not_profile(queue: usmq.Queue) -> No
 
 @pytest.mark.parametrize(("in_order", "profiling"), PROPERTIES)
 @pytest.mark.parametrize("foreign", [False, True])
-def test_a_queue_as_target_supplies_the_unspecified_properties(
-    queue: usmq.Queue, in_order: bool, profiling: bool, foreign: bool
-) -> None:
+def test_a_queue_as_target_supplies_the_unspecified_properties(queue, in_order, profiling, foreign):
     names = ["in_order"] * in_order + ["enable_profiling"] * profiling
     given = usmq.Queue(queue.device, in_order=in_order, profiling=profiling)
     target = dpctl.SyclQueue(queue.device.filter_string, property=names) if foreign else given
@@ -74,37 +65,37 @@ def test_a_queue_as_target_supplies_the_unspecified_properties(
     assert (elsewhere.in_order, elsewhere.profiling) == (in_order, profiling)
 
 
-def test_without_a_target_the_device_is_the_one_sycl_selects(queue: usmq.Queue) -> None:
+def test_without_a_target_the_device_is_the_one_sycl_selects(queue):
     assert usmq.Queue() == queue
     assert queue.device.filter_string == dpctl.SyclDevice().filter_string
 
 
 @pytest.mark.parametrize(("in_order", "profiling"), PROPERTIES)
-def test_dpctl_sees_the_properties(queue: usmq.Queue, in_order: bool, profiling: bool) -> None:
+def test_dpctl_sees_the_properties(queue, in_order, profiling):
     peer = in_dpctl(usmq.Queue(queue.device, in_order=in_order, profiling=profiling))
     assert peer.is_in_order is in_order
     assert peer.has_enable_profiling is profiling
     assert peer.sycl_device.filter_string == queue.device.filter_string
 
 
-def test_a_queue_does_not_equal_other_types(queue: usmq.Queue) -> None:
+def test_a_queue_does_not_equal_other_types(queue):
     assert queue != queue.device
     assert queue != "cpu"
     assert queue is not None
     assert queue != hash(queue)
 
 
-def test_the_repr_of_a_queue_names_its_device(queue: usmq.Queue) -> None:
+def test_the_repr_of_a_queue_names_its_device(queue):
     assert queue.device.filter_string in repr(queue)
 
 
-def test_attributes_cannot_be_set(queue: usmq.Queue) -> None:
+def test_attributes_cannot_be_set(queue):
     with pytest.raises(AttributeError):
-        queue.profiling = True  # type: ignore[misc]
+        queue.profiling = True
 
 
 @pytest.mark.parametrize("number", range(len(usmq.devices())))
-def test_a_root_device_uses_the_default_context_of_its_platform(number: int) -> None:
+def test_a_root_device_uses_the_default_context_of_its_platform(number):
     device = usmq.devices()[number]
     peer = dpctl.SyclDevice(device.filter_string)
     assert in_dpctl(usmq.Queue(device)).sycl_context == peer.sycl_platform.default_context
@@ -113,25 +104,23 @@ def test_a_root_device_uses_the_default_context_of_its_platform(number: int) -> 
     assert dpctl.SyclContext(context._get_capsule()) == peer.sycl_platform.default_context
 
 
-def test_contexts_compare_and_hash(queue: usmq.Queue, queue_of_other_context: usmq.Queue) -> None:
+def test_contexts_compare_and_hash(queue, queue_of_other_context):
     again = usmq.Queue(queue.device, profiling=True).context
     assert again == queue.context
     assert hash(again) == hash(queue.context)
     assert queue_of_other_context.context != queue.context
 
 
-def test_the_default_context_may_be_given_by_name(queue: usmq.Queue) -> None:
+def test_the_default_context_may_be_given_by_name(queue):
     assert usmq.Queue(queue.device, context=queue.context) == queue
 
 
-def test_a_context_without_the_device_is_refused(
-    queue: usmq.Queue, queue_of_other_context: usmq.Queue
-) -> None:
+def test_a_context_without_the_device_is_refused(queue, queue_of_other_context):
     with pytest.raises((usmq.Error, ValueError)):
         usmq.Queue(queue.device, context=queue_of_other_context.context)
 
 
-def test_a_sub_device_has_a_context_of_its_own(queue: usmq.Queue, sub_device: usmq.Device) -> None:
+def test_a_sub_device_has_a_context_of_its_own(queue, sub_device):
     own = usmq.Queue(sub_device)
     assert own == usmq.Queue(sub_device)
     assert own.context != queue.context
@@ -143,7 +132,7 @@ def test_a_sub_device_has_a_context_of_its_own(queue: usmq.Queue, sub_device: us
 
 
 @pytest.mark.parametrize("properties", [(), ("in_order",), ("enable_profiling",)])
-def test_a_queue_of_dpctl_is_used_unchanged(queue: usmq.Queue, properties: tuple[str]) -> None:
+def test_a_queue_of_dpctl_is_used_unchanged(queue, properties):
     theirs = dpctl.SyclQueue(queue.device.filter_string, property=list(properties))
     ours = usmq.Queue(theirs)
     assert ours == usmq.Queue(theirs)
@@ -158,14 +147,12 @@ def test_a_queue_of_dpctl_is_used_unchanged(queue: usmq.Queue, properties: tuple
     assert usmq.empty(2, queue=theirs).queue == ours
 
 
-def test_two_queues_of_dpctl_stay_distinct(queue: usmq.Queue) -> None:
+def test_two_queues_of_dpctl_stay_distinct(queue):
     name = queue.device.filter_string
     assert usmq.Queue(dpctl.SyclQueue(name)) != usmq.Queue(dpctl.SyclQueue(name))
 
 
-def test_a_queue_of_dpctl_is_released_after_its_work(
-    run_python: Callable[..., object],
-) -> None:
+def test_a_queue_of_dpctl_is_released_after_its_work(run_python):
     # The driver's thread may not be through with the last command. That the queue is gone by then
     # would lock it up for good.
     run_python(
@@ -178,11 +165,11 @@ for number in range(20_000):
     )
 
 
-def test_our_queue_round_trips_through_dpctl(queue: usmq.Queue) -> None:
+def test_our_queue_round_trips_through_dpctl(queue):
     assert usmq.Queue(in_dpctl(queue)) == queue
 
 
-def test_a_capsule_is_accepted_once(queue: usmq.Queue) -> None:
+def test_a_capsule_is_accepted_once(queue):
     for made in (queue._get_capsule(), in_dpctl(queue)._get_capsule()):
         assert '"SyclQueueRef"' in repr(made)
         assert usmq.Queue(made) == queue
@@ -193,12 +180,12 @@ def test_a_capsule_is_accepted_once(queue: usmq.Queue) -> None:
             dpctl.SyclQueue(made)
 
 
-def test_each_call_returns_a_new_capsule(queue: usmq.Queue) -> None:
+def test_each_call_returns_a_new_capsule(queue):
     first, second = queue._get_capsule(), queue._get_capsule()
     assert dpctl.SyclQueue(first) == dpctl.SyclQueue(second)
 
 
-def test_unconsumed_capsules_are_freed(queue: usmq.Queue) -> None:
+def test_unconsumed_capsules_are_freed(queue):
     for _ in range(10_000):
         queue._get_capsule()
         queue.context._get_capsule()
@@ -206,42 +193,42 @@ def test_unconsumed_capsules_are_freed(queue: usmq.Queue) -> None:
 
 
 @pytest.mark.parametrize("name", [b"dltensor", b"SyclEventRef", b"used_SyclQueueRef", b""])
-def test_a_capsule_with_another_name_is_refused_unread(name: bytes) -> None:
+def test_a_capsule_with_another_name_is_refused_unread(name):
     with pytest.raises((usmq.Error, TypeError, ValueError)):
         usmq.Queue(capsule(1, name))
 
 
 class Impostor:
-    def __init__(self, answer: Any) -> None:
+    def __init__(self, answer):
         self.answer = answer
 
-    def _get_capsule(self) -> Any:
+    def _get_capsule(self):
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
 
-def test_an_object_with_a_queue_capsule_is_a_foreign_queue(queue: usmq.Queue) -> None:
+def test_an_object_with_a_queue_capsule_is_a_foreign_queue(queue):
     assert usmq.Queue(Impostor(queue._get_capsule())) == queue
 
 
 @pytest.mark.parametrize(
     "answer", [None, 3, "cpu", capsule(1, b"nosuch")], ids=["None", "int", "str", "other capsule"]
 )
-def test_an_object_with_an_invalid_capsule_is_refused(answer: object) -> None:
+def test_an_object_with_an_invalid_capsule_is_refused(answer):
     with pytest.raises((usmq.Error, TypeError, ValueError)):
         usmq.Queue(Impostor(answer))
 
 
-def test_an_error_inside_get_capsule_reaches_the_caller() -> None:
+def test_an_error_inside_get_capsule_reaches_the_caller():
     with pytest.raises(ZeroDivisionError, match="inside"):
         usmq.Queue(Impostor(ZeroDivisionError("inside")))
 
 
-def test_many_threads_get_one_queue(queue: usmq.Queue) -> None:
+def test_many_threads_get_one_queue(queue):
     start = threading.Barrier(32)
 
-    def ask(_: int) -> usmq.Queue:
+    def ask(_):
         start.wait()
         return usmq.Queue(queue.device.filter_string, in_order=False, profiling=True)
 
@@ -249,7 +236,7 @@ def test_many_threads_get_one_queue(queue: usmq.Queue) -> None:
         assert len(set(pool.map(ask, range(32)))) == 1
 
 
-def test_wait_returns_after_the_work_completes(queue: usmq.Queue, kernels: SimpleNamespace) -> None:
+def test_wait_returns_after_the_work_completes(queue, kernels):
     x = usmq.zeros(1, "u4")
     event = kernels.advance(1, x, 20_000_000)
     assert not event.done(), "the launch itself must not wait"
@@ -258,14 +245,14 @@ def test_wait_returns_after_the_work_completes(queue: usmq.Queue, kernels: Simpl
 
 
 @pytest.mark.parametrize("how", ["queue.wait", "event.wait", "array.wait", "to_numpy"])
-def test_waiting_releases_the_gil(queue: usmq.Queue, kernels: SimpleNamespace, how: str) -> None:
+def test_waiting_releases_the_gil(queue, kernels, how):
     x = usmq.zeros(1, "u4")
     event = kernels.advance(1, x, 1)
     queue.wait()
     ticks = 0
     stop = threading.Event()
 
-    def tick() -> None:
+    def tick():
         nonlocal ticks
         while not stop.is_set():
             ticks += 1

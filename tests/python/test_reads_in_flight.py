@@ -1,7 +1,5 @@
 """The cost of a launch is independent of the number of reads in flight."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -37,7 +35,7 @@ print(none, many, in_flight)
 """
 
 
-def test_3600_reads_in_flight_do_not_slow_down_a_launch(run_python: Run) -> None:
+def test_3600_reads_in_flight_do_not_slow_down_a_launch(run_python):
     none, many, in_flight = run_python(PRELUDE + CODE).stdout.split()
     assert in_flight == "True", "the reads were no longer in flight"
     # The aim is 1.5; 3 keeps the noise of a busy machine from failing it. It was 14 at 64385b2.

@@ -1,7 +1,6 @@
 """The arrays that may take the place of an input of a capture."""
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from emulated import result
 
 
 @pytest.fixture(scope="module")
-def queues() -> list[usmq.Queue]:
+def queues():
     """Return queues of two devices in one context."""
     parts = usmq.Device("cpu").sub_devices(1)[:2]
     if len(parts) < 2:
@@ -22,7 +21,7 @@ def queues() -> list[usmq.Queue]:
 add = usmq.elementwise("const float *x, float *y", "y[i] += x[i]")
 
 
-def captured(x: usmq.Array, y: usmq.Array) -> usmq.Graph:
+def captured(x, y):
     with usmq.capture(inputs={"x": x}) as graph:
         add(x, y, queue=y.queue)
     return graph
@@ -30,9 +29,7 @@ def captured(x: usmq.Array, y: usmq.Array) -> usmq.Graph:
 
 @pytest.mark.parametrize("made_on", [0, 1])
 @pytest.mark.parametrize("replaced_by", [0, 1])
-def test_host_usm_of_any_device_of_the_context_is_exchanged(
-    queues: list[usmq.Queue], made_on: int, replaced_by: int
-) -> None:
+def test_host_usm_of_any_device_of_the_context_is_exchanged(queues, made_on, replaced_by):
     x = usmq.ones(8, "f4", usm_type="host", queue=queues[made_on])
     y = usmq.zeros(8, "f4", queue=queues[1])
     graph = captured(usmq.collocate(x, queue=queues[1]), y)
@@ -44,7 +41,7 @@ def test_host_usm_of_any_device_of_the_context_is_exchanged(
     assert y.tolist() == [11.0] * 8
 
 
-def test_host_usm_of_another_queue_of_the_device_is_exchanged() -> None:
+def test_host_usm_of_another_queue_of_the_device_is_exchanged():
     loose = usmq.Queue(usmq.current_queue().device, in_order=False)
     y = usmq.zeros(8, "f4")
     graph = captured(usmq.ones(8, "f4", usm_type="host"), y)
@@ -52,7 +49,7 @@ def test_host_usm_of_another_queue_of_the_device_is_exchanged() -> None:
     assert y.tolist() == [3.0] * 8
 
 
-def test_an_imported_array_of_host_usm_is_exchanged() -> None:
+def test_an_imported_array_of_host_usm_is_exchanged():
     x = usmq.full(8, 4, "f4", usm_type="host")
     y = usmq.zeros(8, "f4")
     graph = captured(usmq.ones(8, "f4", usm_type="host"), y)
@@ -69,10 +66,8 @@ def test_an_imported_array_of_host_usm_is_exchanged() -> None:
         ("system", "host", r"takes system memory, but .* is host USM; .*to\("),
     ],
 )
-def test_another_kind_of_memory_is_refused_by_its_name(
-    recorded: Any, given: Any, text: str
-) -> None:
-    def array(kind: Any) -> usmq.Array:
+def test_another_kind_of_memory_is_refused_by_its_name(recorded, given, text):
+    def array(kind):
         if kind == "system":
             return usmq.asarray(np.ones(8, "f4"), copy=False, queue="cpu")
         return usmq.ones(8, "f4", usm_type=kind, queue="cpu")
@@ -83,9 +78,7 @@ def test_another_kind_of_memory_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize("kind", ["device", "shared"])
-def test_memory_of_another_device_is_refused_by_its_name(
-    queues: list[usmq.Queue], kind: Any
-) -> None:
+def test_memory_of_another_device_is_refused_by_its_name(queues, kind):
     x, other = (usmq.ones(8, "f4", usm_type=kind, queue=queue) for queue in queues)
     graph = captured(x, usmq.zeros(8, "f4", queue=queues[0]))
     with pytest.raises(usmq.PlacementError) as raised:
@@ -96,16 +89,14 @@ def test_memory_of_another_device_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_memory_of_another_context_is_refused_by_its_name(
-    queues: list[usmq.Queue], kind: Any
-) -> None:
+def test_memory_of_another_context_is_refused_by_its_name(queues, kind):
     x = usmq.ones(8, "f4", usm_type=kind)
     graph = captured(x, usmq.zeros(8, "f4"))
     with pytest.raises(usmq.PlacementError, match=r"USM of context .*, but .* is of context"):
         graph.replay({"x": usmq.ones(8, "f4", usm_type=kind, queue=queues[0])})
 
 
-def test_host_usm_of_an_emulated_gpu_and_of_the_cpu_are_exchanged() -> None:
+def test_host_usm_of_an_emulated_gpu_and_of_the_cpu_are_exchanged():
     lines = result("""
 import usmq
 queues = [usmq.Queue(name) for name in ("gpu:0", "gpu:1", "cpu")]

@@ -1,7 +1,5 @@
 """Host-accessible memory is not reused while a queued kernel still writes it."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -56,8 +54,6 @@ print("well")
 @pytest.mark.parametrize("size", [256, 100_000])
 @pytest.mark.parametrize("how", ["usmq.empty", "usmq_allocate"])
 @pytest.mark.parametrize("kind", ["host", "shared"])
-def test_a_queued_kernel_does_not_write_new_memory(
-    run_python: Run, kind: str, how: str, size: int
-) -> None:
+def test_a_queued_kernel_does_not_write_new_memory(run_python, kind, how, size):
     done = run_python(PRELUDE + CODE, kind, how, str(size), check=False)
     assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr

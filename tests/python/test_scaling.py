@@ -1,7 +1,5 @@
 """The simulation of benches/scaling_model.py against what can be computed by hand."""
 
-from __future__ import annotations
-
 import math
 import runpy
 import sys
@@ -20,22 +18,22 @@ FREE = model.Costs(
 )
 
 
-def total(costs: model.Costs, workers: int, parts: int = 64, **options: int) -> float:
+def total(costs, workers, parts=64, **options):
     tasks = model.flights(costs, 64_000_000, parts, upload=False)
     return model.simulate(costs, tasks, workers, **options).total
 
 
-def test_work_without_other_costs_is_divided_among_machines_only() -> None:
+def test_work_without_other_costs_is_divided_among_machines_only():
     for workers in (1, 2, 8, 64):
         assert total(FREE, workers) == pytest.approx(64 / workers)
         assert total(FREE, workers, per_machine=workers) == pytest.approx(64)
 
 
-def test_partitions_that_do_not_divide_evenly_wait_for_the_last_one() -> None:
+def test_partitions_that_do_not_divide_evenly_wait_for_the_last_one():
     assert total(FREE, 3, parts=4) == pytest.approx(2 * 64 / 4)
 
 
-def test_the_scheduler_handles_one_task_after_another() -> None:
+def test_the_scheduler_handles_one_task_after_another():
     costs = replace(FREE, task=0.01, row={})
     tasks = model.flights(costs, 0, 64, upload=False)
     # 64 reads, maps, 63 checks and a schema, two times 64 partial results with their merges.
@@ -46,7 +44,7 @@ def test_the_scheduler_handles_one_task_after_another() -> None:
         assert found.bottleneck == "scheduler"
 
 
-def test_heartbeats_slow_the_scheduler_until_it_fails() -> None:
+def test_heartbeats_slow_the_scheduler_until_it_fails():
     costs = replace(FREE, task=0.01, row={}, heartbeat=0.005)
     tasks = model.flights(costs, 0, 8, upload=False)
     assert model.heartbeat_interval(400) == 4.0
@@ -56,7 +54,7 @@ def test_heartbeats_slow_the_scheduler_until_it_fails() -> None:
         model.simulate(replace(costs, heartbeat=0.01), tasks, 400)
 
 
-def test_uploads_pass_through_the_client_one_after_another() -> None:
+def test_uploads_pass_through_the_client_one_after_another():
     costs = replace(FREE, upload_byte=1e-9, row={})
     tasks = model.flights(costs, 1_000_000, 8, upload=True)
     found = model.simulate(costs, tasks, 4)
@@ -64,7 +62,7 @@ def test_uploads_pass_through_the_client_one_after_another() -> None:
     assert found.bottleneck == "client"
 
 
-def test_merges_wait_for_one_transfer_after_another() -> None:
+def test_merges_wait_for_one_transfer_after_another():
     costs = replace(FREE, transfer=1.0, row={})
     tasks = model.flights(costs, 64_000, 8, upload=False)
     alone = model.simulate(costs, tasks, 1)
@@ -75,13 +73,13 @@ def test_merges_wait_for_one_transfer_after_another() -> None:
     assert found.phases == {"upload": 0, "map": 1, "reduce": 7, "group": 7}
 
 
-def test_more_workers_are_never_slower_without_transfers() -> None:
+def test_more_workers_are_never_slower_without_transfers():
     costs = replace(FREE, task=0.001)
     times = [total(costs, workers) for workers in (1, 2, 4, 8, 16, 32, 64)]
     assert times == sorted(times, reverse=True)
 
 
-def test_the_page_shows_the_output_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_shows_the_output_of_the_program(capsys):
     page = (BENCHES.parent / "docs" / "scaling.md").read_text(encoding="utf-8")
     program = runpy.run_path(str(BENCHES / "scaling.py"))
     assert program["main"](["--simulate"]) == 0
@@ -91,6 +89,6 @@ def test_the_page_shows_the_output_of_the_program(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("wrong", [(0, 1), (1, 0)])
-def test_no_workers_are_refused(wrong: tuple[int, int]) -> None:
+def test_no_workers_are_refused(wrong):
     with pytest.raises(ValueError, match="1 or more are needed"):
         model.simulate(FREE, [], *wrong)

@@ -1,10 +1,5 @@
 """Filter strings: those that SYCL accepts are accepted, others are refused with an explanation."""
 
-from __future__ import annotations
-
-import subprocess
-from collections.abc import Callable
-
 import dpctl
 import numpy as np
 import pytest
@@ -87,7 +82,7 @@ ABSENT = [
     "2147483647",
 ]
 
-ENTRIES: dict[str, Callable[[object], object]] = {
+ENTRIES = {
     "Device": lambda target: usmq.Device(target),
     "Queue": lambda target: usmq.Queue(target),
     "use_queue": lambda target: usmq.use_queue(target).__enter__(),
@@ -101,7 +96,7 @@ ENTRIES: dict[str, Callable[[object], object]] = {
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
-def test_an_accepted_filter_selects_the_same_device_as_sycl(text: str) -> None:
+def test_an_accepted_filter_selects_the_same_device_as_sycl(text):
     try:
         expected = dpctl.SyclDevice(text).filter_string
     except dpctl.SyclDeviceCreationError:
@@ -110,9 +105,7 @@ def test_an_accepted_filter_selects_the_same_device_as_sycl(text: str) -> None:
     assert usmq.Queue(text).device.filter_string == expected
 
 
-def test_the_index_counts_matching_devices(
-    two_devices: tuple[usmq.Device, usmq.Device],
-) -> None:
+def test_the_index_counts_matching_devices(two_devices):
     _, second = two_devices
     kind, backend = second.device_type, second.backend
     for text in (
@@ -128,7 +121,7 @@ def test_the_index_counts_matching_devices(
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: ascii(text[:24]))
-def test_a_refused_filter_is_a_selector_error_that_quotes_it(text: str) -> None:
+def test_a_refused_filter_is_a_selector_error_that_quotes_it(text):
     with pytest.raises(usmq.SelectorError) as caught:
         usmq.Device(text)
     assert isinstance(caught.value, ValueError)
@@ -138,7 +131,7 @@ def test_a_refused_filter_is_a_selector_error_that_quotes_it(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ABSENT)
-def test_an_absent_device_is_an_error_that_lists_the_visible_ones(text: str) -> None:
+def test_an_absent_device_is_an_error_that_lists_the_visible_ones(text):
     with pytest.raises(usmq.DeviceNotFoundError) as caught:
         usmq.Device(text)
     assert not isinstance(caught.value, usmq.SelectorError)
@@ -149,7 +142,7 @@ def test_an_absent_device_is_an_error_that_lists_the_visible_ones(text: str) -> 
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_every_entry_point_raises_the_same_errors(entry: str) -> None:
+def test_every_entry_point_raises_the_same_errors(entry):
     with pytest.raises(usmq.SelectorError):
         ENTRIES[entry]("CPU")
     with pytest.raises(usmq.DeviceNotFoundError):
@@ -159,7 +152,7 @@ def test_every_entry_point_raises_the_same_errors(entry: str) -> None:
             ENTRIES[entry](wrong)
 
 
-def test_a_failed_change_of_the_default_keeps_the_old_one() -> None:
+def test_a_failed_change_of_the_default_keeps_the_old_one():
     kept = usmq.Queue(profiling=True)
     usmq.set_default_queue(kept)
     with pytest.raises(usmq.SelectorError):
@@ -169,14 +162,12 @@ def test_a_failed_change_of_the_default_keeps_the_old_one() -> None:
     assert usmq.current_queue() == kept
 
 
-def test_a_subclass_of_str_is_a_filter_string() -> None:
+def test_a_subclass_of_str_is_a_filter_string():
     text = np.str_(usmq.devices()[0].filter_string)
     assert usmq.Device(text) == usmq.devices()[0]
 
 
-def test_oneapi_device_selector_decides_what_is_visible(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_oneapi_device_selector_decides_what_is_visible(run_python):
     code = "import usmq; print(*[d.filter_string for d in usmq.devices()])"
     shown = run_python(code, ONEAPI_DEVICE_SELECTOR="opencl:cpu").stdout.split()
     assert shown

@@ -1,11 +1,8 @@
 """Ctrl-C during a wait: KeyboardInterrupt soon, and valid state afterwards."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from children import SPIN_SOURCE
@@ -149,22 +146,20 @@ for name, code in json.loads(sys.argv[1]).items():
 
 
 @pytest.fixture(scope="module")
-def outcomes(run_python: Run) -> dict[str, Any]:
+def outcomes(run_python):
     done = run_python(PRELUDE + EVERY_CALL, json.dumps(CALLS), timeout=400, check=False)
     found = dict(json.loads(line) for line in done.stdout.splitlines())
     return found | {"stderr": done.stderr}
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_ctrl_c_ends_the_wait_and_the_array_stays_valid(
-    outcomes: dict[str, Any], name: str
-) -> None:
+def test_ctrl_c_ends_the_wait_and_the_array_stays_valid(outcomes, name):
     assert name in outcomes, outcomes["stderr"]
     assert isinstance(outcomes[name], float), outcomes[name]
     assert outcomes[name] < 0.2
 
 
-def test_nothing_is_printed_during_a_wait(outcomes: dict[str, Any]) -> None:
+def test_nothing_is_printed_during_a_wait(outcomes):
     assert outcomes["stderr"] == ""
 
 
@@ -208,7 +203,7 @@ print(seen() is None)
 """
 
 
-def test_host_memory_of_an_interrupted_copy_is_kept_until_it_completes(run_python: Run) -> None:
+def test_host_memory_of_an_interrupted_copy_is_kept_until_it_completes(run_python):
     done = run_python(PRELUDE + KEPT, timeout=120)
     assert done.stdout.splitlines() == ["True", "True", "True True"]
     assert done.stderr == ""
@@ -278,7 +273,7 @@ print("then", usmq.arange(3).to_numpy().tolist())
 """
 
 
-def test_signal_handlers_run_during_a_wait_and_can_end_it(run_python: Run) -> None:
+def test_signal_handlers_run_during_a_wait_and_can_end_it(run_python):
     done = run_python(PRELUDE + HANDLERS, timeout=120)
     assert done.stdout.splitlines() == [
         "own exception True",
@@ -291,7 +286,7 @@ def test_signal_handlers_run_during_a_wait_and_can_end_it(run_python: Run) -> No
     assert done.stderr == ""
 
 
-def test_ctrl_c_ends_a_program_as_usual(run_python: Run) -> None:
+def test_ctrl_c_ends_a_program_as_usual(run_python):
     done = run_python(
         PRELUDE + 'x = usmq.zeros(4, "u4")\nspin(1, x, STEPS)\nsoon()\nx.wait()', check=False
     )
@@ -334,7 +329,7 @@ thread.join()
 """
 
 
-def test_ctrl_c_works_after_any_first_call(run_python: Run) -> None:
+def test_ctrl_c_works_after_any_first_call(run_python):
     first = "import sys, usmq" + FIRST_CALL
     work = """
 x = usmq.zeros(4, "u4")
@@ -344,7 +339,7 @@ print(isinstance(interrupted(x.wait), float) and not event.done())
     assert run_python(first + PRELUDE + work).stdout.split() == ["True"]
 
 
-def test_ctrl_c_works_in_a_child_forked_by_another_thread(run_python: Run) -> None:
+def test_ctrl_c_works_in_a_child_forked_by_another_thread(run_python):
     code = f"prelude = {PRELUDE!r}\nimport threading, usmq\n" + FORKED
     assert run_python(code).stdout.split() == ["True"]
 
@@ -370,6 +365,6 @@ print(int(x.to_numpy()[0]) == AFTER)
 """
 
 
-def test_ctrl_c_cancels_the_main_asyncio_task(run_python: Run) -> None:
+def test_ctrl_c_cancels_the_main_asyncio_task(run_python):
     done = run_python(PRELUDE + ASYNCIO)
     assert done.stdout.split() == ["cancelled", "KeyboardInterrupt", "True"]

@@ -1,7 +1,5 @@
 """Small copies and fills by the calling thread: order, errors and results as with commands."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -49,13 +47,13 @@ if sys.argv[1] != "in_order":
     ],
 )
 def test_kernels_with_unknown_addresses_are_ordered_by_queue_or_barrier(
-    run_python: Run, order: str, act: str, expected: list[int]
-) -> None:
+    run_python, order, act, expected
+):
     code = f"{SPIN}{act}\nprint(x.tolist()[:2])"
     assert run_python(code, order).stdout == f"{expected}\n"
 
 
-def test_a_read_that_need_not_wait_raises_the_stored_error(run_python: Run) -> None:
+def test_a_read_that_need_not_wait_raises_the_stored_error(run_python):
     code = """
 import time
 import usmq
@@ -83,7 +81,7 @@ for read in (y.to_numpy, y.to_numpy):
     assert done.stdout.split()[0] == "SyclError"
 
 
-def test_a_forked_child_gets_an_error_while_another_thread_submits(run_python: Run) -> None:
+def test_a_forked_child_gets_an_error_while_another_thread_submits(run_python):
     code = """
 import os, signal, threading, time, warnings
 import usmq
@@ -123,7 +121,7 @@ print(results)
 
 
 @pytest.mark.parametrize("order", ["in_order", "out_of_order"])
-def test_an_interrupted_write_takes_place(run_python: Run, order: str) -> None:
+def test_an_interrupted_write_takes_place(run_python, order):
     code = """
 import signal
 queue = usmq.Queue("opencl:cpu", in_order=sys.argv[1] == "in_order")

@@ -3,8 +3,6 @@
 Short forms; `USMQ_STRESS_SECONDS` says for how long instead.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import faulthandler
@@ -13,9 +11,8 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +24,7 @@ Advanced = Callable[[Any, int], Any]
 
 
 @pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
+def watchdog():
     """Print the stacks and end the run if a stress test hangs."""
     faulthandler.dump_traceback_later(SECONDS + 120, exit=True)
     yield
@@ -35,7 +32,7 @@ def watchdog() -> Iterator[None]:
 
 
 @pytest.fixture
-def queues() -> list[usmq.Queue]:
+def queues():
     """Queues of any order, on the device and its parts."""
     device = usmq.current_queue().device
     found = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
@@ -45,15 +42,15 @@ def queues() -> list[usmq.Queue]:
     return found
 
 
-def live() -> int:
+def live():
     return sum(kind["live"] for kind in usmq.memory_stats().values())
 
 
-def rounds(most: int) -> Callable[[], bool]:
+def rounds(most):
     """Return whether to continue: for a number of rounds, or for the requested time."""
     begun, done = time.monotonic(), 0
 
-    def continues() -> bool:
+    def continues():
         nonlocal done
         done += 1
         return time.monotonic() - begun < SECONDS if SECONDS else done <= most
@@ -61,12 +58,10 @@ def rounds(most: int) -> Callable[[], bool]:
     return continues
 
 
-def test_hundreds_of_tasks_keep_their_scopes_even_if_cancelled(
-    queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced
-) -> None:
+def test_hundreds_of_tasks_keep_their_scopes_even_if_cancelled(queues, kernels, advanced):
     outside = usmq.current_queue()
 
-    async def work(number: int) -> str:
+    async def work(number):
         rand = random.Random(number)
         queue = queues[number % len(queues)]
         with usmq.use_queue(queue):
@@ -94,7 +89,7 @@ def test_hundreds_of_tasks_keep_their_scopes_even_if_cancelled(
         assert (found == advanced([number] * 8, steps)).all()
         return "done"
 
-    async def main() -> dict[str, int]:
+    async def main():
         outcomes = {"done": 0, "cancelled": 0}
         rand = random.Random(5)
         continues = rounds(2)
@@ -125,9 +120,7 @@ def test_hundreds_of_tasks_keep_their_scopes_even_if_cancelled(
 
 
 @pytest.mark.parametrize("lock", ["released in waits", "held"])
-def test_threads_with_scopes_and_shared_arrays_lose_nothing(
-    queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced, lock: str
-) -> None:
+def test_threads_with_scopes_and_shared_arrays_lose_nothing(queues, kernels, advanced, lock):
     first = queues[0]
     same = [queue for queue in queues if queue.context == first.context]
     shared = [usmq.full(16, number, "u4", queue=first) for number in range(8)]
@@ -135,7 +128,7 @@ def test_threads_with_scopes_and_shared_arrays_lose_nothing(
     adding = threading.Lock()
     before = live()
 
-    def run_thread(seed: int) -> int:
+    def run_thread(seed):
         rand = random.Random(seed)
         continues, count = rounds(30), 0
         while continues():
@@ -180,15 +173,13 @@ def test_threads_with_scopes_and_shared_arrays_lose_nothing(
     print(f"{sum(counts)} operations of 32 threads")
 
 
-def test_contexts_entered_by_many_threads_in_turn_keep_their_scope(
-    queues: list[usmq.Queue],
-) -> None:
+def test_contexts_entered_by_many_threads_in_turn_keep_their_scope(queues):
     contexts = []
     for queue in queues:
         with usmq.use_queue(queue):
             contexts.append((queue, contextvars.copy_context(), threading.Lock()))
 
-    def enter(number: int) -> bool:
+    def enter(number):
         queue, context, lock = contexts[number % len(contexts)]
         with lock:  # a context is entered by one thread at a time
             return context.run(lambda: usmq.zeros(3).queue) == queue
@@ -198,9 +189,7 @@ def test_contexts_entered_by_many_threads_in_turn_keep_their_scope(
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(
-    queues: list[usmq.Queue], kernels: SimpleNamespace, advanced: Advanced, count: int
-) -> None:
+def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(queues, kernels, advanced, count):
     """Each thread has its own queue: dpnp alone hangs if threads share an in-order queue."""
     dpctl, dpnp = pytest.importorskip("dpctl"), pytest.importorskip("dpnp")
     pa = pytest.importorskip("pyarrow")
@@ -210,12 +199,12 @@ def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(
     class Own:
         """Queues and constants of a thread."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             theirs = dpctl.SyclQueue(root.sycl_context, root.sycl_device, property="in_order")
             self.queue = usmq.Queue(theirs)
             self.seven = dpnp.full(size, 7, dtype="u4", sycl_queue=theirs)
 
-    def one(own: Own, rand: random.Random) -> None:
+    def one(own, rand):
         value, more = rand.randrange(1000), rand.randrange(500)
         x = usmq.full(size, value, "u4", queue=own.queue)
         kernels.advance(size, x, more)
@@ -244,7 +233,7 @@ def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(
     for own in owns:  # dpnp's first calls, one thread after the other
         one(own, random.Random(0))
 
-    def run_thread(number: int) -> int:
+    def run_thread(number):
         rand, continues, done = random.Random(number), rounds(100), 0
         while continues():
             one(owns[number], rand)

@@ -3,17 +3,12 @@
 Python's lock (GIL) does most of that; `tests/run test-free-threaded` is for a Python that has none.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import operator
-import subprocess
 import sysconfig
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +19,12 @@ THREADS = 8
 TABLE = pa.table({"a": pa.array([1, None, 3], pa.int32()), "b": ["x", None, "yz"]})
 
 
-def at_once(*work: Callable[[], Any]) -> list[Any]:
+def at_once(*work):
     """Return the result or the exception of each call, all started together."""
-    outcomes: list[Any] = [None] * len(work)
+    outcomes = [None] * len(work)
     start = threading.Barrier(len(work))
 
-    def run(place: int) -> None:
+    def run(place):
         start.wait()
         try:
             outcomes[place] = work[place]()
@@ -44,14 +39,14 @@ def at_once(*work: Callable[[], Any]) -> list[Any]:
     return outcomes
 
 
-def results_of(outcomes: list[Any]) -> list[Any]:
+def results_of(outcomes):
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
     return outcomes
 
 
-def live() -> int:
+def live():
     gc.collect()
     return sum(kind["live"] for kind in usmq.memory_stats().values())
 
@@ -59,9 +54,7 @@ def live() -> int:
 @pytest.mark.skipif(
     not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has its lock (GIL)"
 )
-def test_the_import_keeps_the_gil_disabled(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_the_import_keeps_the_gil_disabled(run_python):
     code = "import sys, usmq; usmq.zeros(3).to_numpy(); print(sys._is_gil_enabled())"
     assert run_python(code, PYTHON_GIL=None).stdout == "False\n"
 
@@ -72,13 +65,13 @@ def test_the_import_keeps_the_gil_disabled(
 class Gives:
     """Gives the same capsule, or pair, to every caller."""
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given):
         self.given = given
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self):
         return (1, 0)
 
-    def give(self, *_: Any, **__: Any) -> Any:
+    def give(self, *_, **__):
         return self.given
 
     __dlpack__ = give
@@ -96,11 +89,11 @@ class GivesPair(Gives):
     __arrow_c_device_array__ = Gives.give
 
 
-def values(array: usmq.Array) -> Any:
+def values(array):
     return array.to_numpy().tolist()
 
 
-ONCE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Any]] = {
+ONCE = {
     "DLPack": (
         lambda: np.arange(3.0).__dlpack__(max_version=(1, 0)),
         lambda given: values(usmq.from_dlpack(Gives(given))),
@@ -135,7 +128,7 @@ ONCE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Any]] = {
 
 
 @pytest.mark.parametrize("what", ONCE)
-def test_only_one_of_many_threads_consumes_a_capsule(what: str) -> None:
+def test_only_one_of_many_threads_consumes_a_capsule(what):
     make, use, right = ONCE[what]
     before = live()
     for _ in range(100):
@@ -149,7 +142,7 @@ def test_only_one_of_many_threads_consumes_a_capsule(what: str) -> None:
     assert live() == before
 
 
-def test_a_schema_capsule_can_be_read_by_many_threads() -> None:
+def test_a_schema_capsule_can_be_read_by_many_threads():
     table = usmq.from_arrow(TABLE, usm_type="host")
     for _ in range(100):
         requested = TABLE.schema.__arrow_c_schema__()
@@ -161,10 +154,10 @@ def test_a_schema_capsule_can_be_read_by_many_threads() -> None:
 # --- shared objects
 
 
-def use_in_many_ways_at_once() -> None:
+def use_in_many_ways_at_once():
     x = usmq.asarray(np.arange(24.0).reshape(4, 6), usm_type="shared")
     right = np.arange(24.0).reshape(4, 6)
-    uses: list[Callable[[], Any]] = [
+    uses = [
         lambda: (np.asarray(x) == right).all(),
         lambda: (usmq.asarray(x, copy=True).T.to_numpy() == right.T).all(),
         lambda: (np.from_dlpack(x, device="cpu") == right).all(),
@@ -178,23 +171,23 @@ def use_in_many_ways_at_once() -> None:
         assert all(results_of(at_once(*uses)))
 
 
-def test_one_array_supports_all_protocols_concurrently() -> None:
+def test_one_array_supports_all_protocols_concurrently():
     before = live()
     use_in_many_ways_at_once()
     assert live() == before
 
 
-def test_threads_share_kernels_queues_columns_and_devices(kernels: Any, advanced: Any) -> None:
+def test_threads_share_kernels_queues_columns_and_devices(kernels, advanced):
     column = usmq.from_arrow(TABLE)["a"]
     x = usmq.full(8, 5, "u4")
 
-    def launch() -> bool:
+    def launch():
         own = usmq.full(8, 5, "u4", queue=x.queue)
         kernels.advance(8, own, 7).wait()
         kernels.advance(8, x, 1)
         return bool((own.to_numpy() == advanced([5] * 8, 7)).all())
 
-    def look() -> bool:
+    def look():
         device = usmq.current_queue().device
         return column.to_arrow().to_pylist() == [1, None, 3] and device in usmq.devices()
 
@@ -203,7 +196,7 @@ def test_threads_share_kernels_queues_columns_and_devices(kernels: Any, advanced
     assert (x.to_numpy() == advanced([5] * 8, 200)).all()
 
 
-def test_each_row_of_a_shared_iterator_is_returned_once() -> None:
+def test_each_row_of_a_shared_iterator_is_returned_once():
     before = live()
     x = usmq.arange(200)
     assert operator.length_hint(iter(x)) == 200
@@ -217,15 +210,15 @@ def test_each_row_of_a_shared_iterator_is_returned_once() -> None:
     assert live() == before
 
 
-def test_threads_of_a_task_get_separate_arguments() -> None:
-    def work(task: usmq.TaskContext) -> list[int]:
+def test_threads_of_a_task_get_separate_arguments():
+    def work(task):
         return results_of(at_once(*[lambda: task.arg(int)] * THREADS))
 
     for _ in range(50):
         assert sorted(usmq.run_task(work, *range(THREADS))) == list(range(THREADS))
 
 
-def test_all_threads_get_the_same_default_queue() -> None:
+def test_all_threads_get_the_same_default_queue():
     device = usmq.current_queue().device
     for number in range(50):
         usmq.set_default_queue(usmq.Queue(device, profiling=number % 2 == 1))
@@ -233,29 +226,29 @@ def test_all_threads_get_the_same_default_queue() -> None:
         assert all(queue is seen[0] for queue in seen)
 
 
-def test_the_default_queue_is_one_that_a_thread_set() -> None:
+def test_the_default_queue_is_one_that_a_thread_set():
     device = usmq.current_queue().device
     queues = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
     usmq.set_default_queue(queues[0])
 
-    def change(queue: usmq.Queue) -> bool:
+    def change(queue):
         for _ in range(200):
             usmq.set_default_queue(queue)
         return True
 
-    def look() -> bool:
+    def look():
         return all(usmq.current_queue() in queues for _ in range(200))
 
     changes = [lambda queue=queue: change(queue) for queue in queues]
     assert all(results_of(at_once(*changes, *[look] * 6)))
 
 
-def test_a_scope_object_is_exited_by_the_threads_that_entered_it() -> None:
+def test_a_scope_object_is_exited_by_the_threads_that_entered_it():
     outside = usmq.current_queue()
     queue = usmq.Queue(outside.device, profiling=True)
     scope = usmq.use_queue(queue)
 
-    def enter() -> bool:
+    def enter():
         for _ in range(100):
             with scope:
                 assert usmq.current_queue() == queue
@@ -265,7 +258,7 @@ def test_a_scope_object_is_exited_by_the_threads_that_entered_it() -> None:
     assert all(results_of(at_once(*[enter] * THREADS)))
 
 
-def test_one_profile_is_started_and_ended_once() -> None:
+def test_one_profile_is_started_and_ended_once():
     for _ in range(50):
         profile = usmq.profile()
         begun = at_once(*[profile.__enter__] * THREADS)
@@ -284,17 +277,17 @@ def test_one_profile_is_started_and_ended_once() -> None:
 # --- concurrent changes
 
 
-def test_a_list_that_changes_while_it_is_read_gives_an_array_or_an_error() -> None:
+def test_a_list_that_changes_while_it_is_read_gives_an_array_or_an_error():
     numbers = [[float(number)] * 3 for number in range(50)]
 
-    def change() -> bool:
+    def change():
         for number in range(300):
             numbers.append([float(number)] * 3)
             numbers.pop(0)
             numbers[number % 50] = [float(number)] * 3
         return True
 
-    def read() -> bool:
+    def read():
         for _ in range(60):
             try:
                 shape = usmq.asarray(numbers).shape
@@ -306,33 +299,33 @@ def test_a_list_that_changes_while_it_is_read_gives_an_array_or_an_error() -> No
     assert all(results_of(at_once(*[change] * 2, *[read] * 4)))
 
 
-def test_a_dict_that_changes_while_it_is_read_gives_a_table_or_an_error() -> None:
+def test_a_dict_that_changes_while_it_is_read_gives_a_table_or_an_error():
     columns = {str(number): usmq.zeros(3) for number in range(20)}
     extra = usmq.zeros(3)
 
-    def change(name: str) -> bool:
+    def change(name):
         for _ in range(2000):
             columns[name] = extra
             del columns[name]
         return True
 
-    def make() -> bool:
+    def make():
         return all(len(usmq.Table(columns).column_names) >= 20 for _ in range(50))
 
     changes = [lambda: change("one more"), lambda: change("another")]
     assert at_once(*changes, *[make] * 4) == [True] * 6
 
 
-def test_arrays_dropped_by_one_thread_are_valid_or_gone_for_others() -> None:
+def test_arrays_dropped_by_one_thread_are_valid_or_gone_for_others():
     before = live()
-    shelf: dict[int, usmq.Array] = {}
+    shelf = {}
 
-    def put(seed: int) -> bool:
+    def put(seed):
         for number in range(100):
             shelf[(seed + number) % 8] = usmq.full(64, number, "i4")
         return True
 
-    def take() -> bool:
+    def take():
         for number in range(100):
             array = shelf.get(number % 8)
             if array is not None:

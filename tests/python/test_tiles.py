@@ -1,7 +1,5 @@
 """Tiles of a GPU on Level Zero: they work in the context of their GPU."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable
@@ -93,7 +91,7 @@ except usmq.SyclError as error:
 @pytest.mark.parametrize(
     "program", [IN_PLACE, ONE_CONTEXT, OF_DPCTL], ids=["in place", "one context", "dpctl"]
 )
-def test_tiles(run_python: Run, program: str) -> None:
+def test_tiles(run_python, program):
     run_python(
         PRELUDE + program, CreateMultipleSubDevices="2", ZE_FLAT_DEVICE_HIERARCHY="COMPOSITE"
     )

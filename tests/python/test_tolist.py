@@ -1,11 +1,6 @@
 """``tolist``: nested lists of Python numbers that match numpy's, without numpy."""
 
-from __future__ import annotations
-
 import math
-import subprocess
-from collections.abc import Callable
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +8,7 @@ import pytest
 import usmq
 
 # For each dtype values at its ends, and such as a float has no exact digits for.
-VALUES: dict[str, list[Any]] = {
+VALUES = {
     "bool": [True, False],
     **{
         f"{sign}int{bits}": [
@@ -33,27 +28,27 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-def same(found: Any, wanted: Any) -> bool:
+def same(found, wanted):
     """Whether two nested lists have the same values of the same types, -0.0 and nan included."""
     return repr(found) == repr(wanted) and type(found) is type(wanted)
 
 
 @pytest.mark.parametrize("dtype", VALUES)
-def test_every_dtype_gives_the_same_numbers_as_numpy(dtype: str) -> None:
+def test_every_dtype_gives_the_same_numbers_as_numpy(dtype):
     host = np.array(VALUES[dtype], dtype)
     found = usmq.asarray(host).tolist()
     assert same(found, host.tolist())
     assert all(type(one) is type(other) for one, other in zip(found, host.tolist(), strict=True))
 
 
-def test_bfloat16_gives_floats() -> None:
+def test_bfloat16_gives_floats():
     host = np.array([0.1, -2.0], ml_dtypes.bfloat16)
     found = usmq.asarray([0.1, -2.0], "bfloat16").tolist()
     assert found == [float(value) for value in host]
     assert [type(value) for value in found] == [float, float]
 
 
-def test_nan_stays_nan() -> None:
+def test_nan_stays_nan():
     assert same(usmq.full(2, math.nan, "f4").tolist(), [math.nan, math.nan])
 
 
@@ -61,13 +56,13 @@ def test_nan_stays_nan() -> None:
     "shape", [(), (0,), (0, 3), (2, 0), (2, 0, 3), (1,), (2, 3), (2, 1, 3, 2)], ids=str
 )
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_shapes_nest_as_in_numpy(shape: tuple[int, ...], kind: Any) -> None:
+def test_shapes_nest_as_in_numpy(shape, kind):
     host = np.arange(math.prod(shape), dtype="i4").reshape(shape)
     x = usmq.asarray(host, usm_type=kind)
     assert same(x.tolist(), host.tolist())
 
 
-def test_views_give_their_own_elements() -> None:
+def test_views_give_their_own_elements():
     host = np.arange(24, dtype="i8").reshape(2, 3, 4)
     x = usmq.asarray(host)
     for view, wanted in (
@@ -81,15 +76,13 @@ def test_views_give_their_own_elements() -> None:
         assert same(view.tolist(), wanted.tolist())
 
 
-def test_it_waits_for_earlier_work(kernels: Any) -> None:
+def test_it_waits_for_earlier_work(kernels):
     x = usmq.zeros(4, "f4")
     kernels.fill(4, x, 2.5)
     assert x.tolist() == [2.5] * 4
 
 
-def test_tolist_and_list_input_work_without_numpy(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_tolist_and_list_input_work_without_numpy(run_python):
     code = """
 import sys
 sys.modules["numpy"] = None

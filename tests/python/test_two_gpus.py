@@ -4,8 +4,6 @@ Each program runs in a process of its own on two emulated GPUs. Like the GPUs of
 share a platform and its default context.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +151,6 @@ for module in (b"", b"no module", b"\\x03\\x02\\x23\\x07" * 2, b"\\x03\\x02\\x23
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_on_two_emulated_gpus(run_python: Run, name: str) -> None:
+def test_on_two_emulated_gpus(run_python, name):
     done = run_python(PRELUDE + PROGRAMS[name], USMQ_EMULATE_GPUS="2", timeout=60)
     assert done.stderr == "", "strict emulation reports no violation"

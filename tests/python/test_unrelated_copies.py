@@ -1,7 +1,5 @@
 """A copy between contexts does not wait for an unrelated one behind a slow kernel."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 
@@ -39,5 +37,5 @@ assert statistics.median(beside) < 0.1
 """
 
 
-def test_a_copy_overtakes_an_unrelated_one_behind_a_slow_kernel(run_python: Run) -> None:
+def test_a_copy_overtakes_an_unrelated_one_behind_a_slow_kernel(run_python):
     print(run_python(PRELUDE + CODE).stdout)

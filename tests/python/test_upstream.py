@@ -1,7 +1,5 @@
 """The page on upstream defects, its programs and the workarounds in usmq are consistent."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -14,7 +12,7 @@ HELPERS = {"__main__.py", "outcome.py", "upstream.h", "parts.h"}
 PROGRAMS = {path.name for path in FOLDER.iterdir() if path.is_file()} - HELPERS
 
 
-def test_each_program_is_run_and_listed_on_the_page() -> None:
+def test_each_program_is_run_and_listed_on_the_page():
     listed = subprocess.run(
         [sys.executable, str(FOLDER), "--list"], capture_output=True, text=True, check=True
     )
@@ -22,7 +20,7 @@ def test_each_program_is_run_and_listed_on_the_page() -> None:
     assert set(re.findall(r"`(\w+\.(?:cpp|py|rs))`", PAGE)) == PROGRAMS
 
 
-def test_each_workaround_is_at_the_place_named_by_page_and_program() -> None:
+def test_each_workaround_is_at_the_place_named_by_page_and_program():
     named = set(re.findall(r"`((?:src|cpp)/[\w/.]+)`(?: \(`(?:\w+::)?(\w+)`\))?", PAGE))
     for name in PROGRAMS:
         text = (FOLDER / name).read_text()
