@@ -76,6 +76,9 @@ def shared_memory(count=2):
     return memory
 '''
 
+# The same kernel alone.
+SPIN = PRELUDE.partition('SOURCE = """')[2].partition("// Reads")[0]
+
 # A kernel in SYCL C++ that takes time in proportion to its steps.
 SPIN_SOURCE = """
 #include <sycl/sycl.hpp>

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import usmq
+from children import SPIN
 from doctor_environment import (  # noqa: F401
     compiled,
     cpu_driver,
@@ -114,6 +116,12 @@ def source():
 
 
 @pytest.fixture(scope="session")
+def spin():
+    """Return a kernel in OpenCL C that takes time in proportion to its steps."""
+    return usmq.Kernel.from_opencl(SPIN, "spin", queue="opencl:cpu")
+
+
+@pytest.fixture(scope="session")
 def advanced():
     """Return the oracle of the kernel `advance`: the states after the steps, in closed form."""
 
@@ -183,6 +191,23 @@ def busy(queue, kernels):
     yield busy
     for event in events:
         event.wait()
+
+
+def in_threads(*calls):
+    """Make each call in a thread of its own at the same time, and return the results."""
+    results = [None] * len(calls)
+    start = threading.Barrier(len(calls))
+
+    def run(place):
+        start.wait()
+        results[place] = calls[place]()
+
+    threads = [threading.Thread(target=run, args=[place]) for place in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
 
 
 def skip_where_the_driver_knows_all_contexts(device):

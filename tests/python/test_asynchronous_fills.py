@@ -1,12 +1,7 @@
 """Fills, ranges and assigned elements return at once while an unrelated kernel runs."""
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
 from children import PRELUDE
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 CALLS = {
     "fill": "y.fill(n)",

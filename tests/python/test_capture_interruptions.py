@@ -70,6 +70,22 @@ def check(work, graph, times):
     assert "graph of 1 command in" in repr(graph)
 
 
+def check_during_a_call(work, interrupt):
+    """Check an interruption while usmq reads a list in the block."""
+
+    class Source(list):
+        def __iter__(self):
+            interrupt()
+            return iter([1.0] * 8)
+
+    with usmq.capture() as graph:
+        add(work.x, work.y)
+        usmq.zeros(8).copy_from(Source([1.0] * 8))
+    assert work.seen == work.wanted(1)
+    graph.replay().wait()
+    assert work.y.tolist() == [1.0] * 8
+
+
 class Method:
     def __init__(self, work):
         self.work = work
@@ -80,8 +96,10 @@ class Method:
     def any_arguments(self, *arguments):
         self.work()
 
-    def __call__(self, number, frame):
-        self.handle(number, frame)
+    def called(self, reference):
+        self.work()
+
+    __call__ = handle
 
 
 HANDLERS = {
@@ -96,16 +114,9 @@ HANDLERS = {
 }
 
 
+@pytest.mark.parametrize("depth", [0, 20])
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_a_signal_handler_works_directly(work, handler):
-    with handled(HANDLERS[handler](work)), usmq.capture() as graph:
-        signal.raise_signal(signal.SIGUSR1)
-        add(work.x, work.y)
-        signal.raise_signal(signal.SIGUSR1)
-    check(work, graph, 2)
-
-
-def test_a_signal_handler_works_directly_inside_functions_of_the_block(work):
+def test_a_signal_handler_works_directly_also_inside_functions_of_the_block(work, handler, depth):
     def deep(depth):
         if depth:
             deep(depth - 1)
@@ -114,8 +125,8 @@ def test_a_signal_handler_works_directly_inside_functions_of_the_block(work):
             add(work.x, work.y)
             signal.raise_signal(signal.SIGUSR1)
 
-    with handled(lambda *_: work()), usmq.capture() as graph:
-        deep(20)
+    with handled(HANDLERS[handler](work)), usmq.capture() as graph:
+        deep(depth)
     check(work, graph, 2)
 
 
@@ -132,17 +143,8 @@ def test_a_signal_handler_in_a_sleep_and_in_a_loop_works_directly(work):
 
 
 def test_a_signal_handler_inside_a_call_of_usmq_works_directly(work):
-    class Source(list):
-        def __iter__(self):  # usmq calls it
-            signal.raise_signal(signal.SIGUSR1)
-            return iter([1.0] * 8)
-
-    with handled(lambda *_: work()), usmq.capture() as graph:
-        add(work.x, work.y)
-        usmq.zeros(8).copy_from(Source([1.0] * 8))
-    assert work.seen == work.wanted(1)
-    graph.replay().wait()
-    assert work.y.tolist() == [1.0] * 8
+    with handled(lambda *_: work()):
+        check_during_a_call(work, lambda: signal.raise_signal(signal.SIGUSR1))
 
 
 def test_signal_handlers_in_a_signal_handler(work):
@@ -169,21 +171,12 @@ def test_signal_handlers_in_a_signal_handler(work):
     check(work, graph, 1)
 
 
-def test_a_function_of_the_block_with_such_arguments_is_recorded(work):
+@pytest.mark.parametrize("registered", [False, True])
+def test_a_handler_that_the_block_calls_is_recorded(work, registered):
     def handler(number, frame):
         add(work.x, work.y)
 
-    with usmq.capture() as graph:
-        handler(10, None)
-    graph.replay().wait()
-    assert work.y.tolist() == [1.0] * 8
-
-
-def test_a_registered_handler_that_the_block_calls_is_recorded(work):
-    def handler(number, frame):
-        add(work.x, work.y)
-
-    with handled(handler), usmq.capture() as graph:
+    with handled(handler if registered else lambda *_: work()), usmq.capture() as graph:
         handler(10, None)
         handler(10, sys._getframe(0).f_back)
     graph.replay().wait()
@@ -230,8 +223,8 @@ assert seen == [[0.0, 0.0]] * 2, seen
 
 
 class Finalized:
-    def __init__(self, work):
-        self.work, self.own = work, None
+    def __init__(self, work, in_a_cycle=False):
+        self.work, self.own = work, self if in_a_cycle else None
 
     def __del__(self):
         self.close()
@@ -240,61 +233,43 @@ class Finalized:
         self.work()
 
 
+def collect_one(work):
+    """Make the garbage collector call a finalizer."""
+    Finalized(work, in_a_cycle=True)
+    gc.collect()
+
+
 def test_a_finalizer_works_directly(work):
+    gc.collect()
     with usmq.capture() as graph:
         Finalized(work)
         add(work.x, work.y)
         one = Finalized(work)
         del one
-    check(work, graph, 2)
-
-
-def test_a_finalizer_that_the_garbage_collector_calls_works_directly(work):
-    gc.collect()
-    with usmq.capture() as graph:
-        one = Finalized(work)
-        one.own = one
-        del one
-        add(work.x, work.y)
-        gc.collect()
-    check(work, graph, 1)
+        collect_one(work)
+    check(work, graph, 3)
 
 
 def test_a_finalizer_during_a_call_of_usmq_works_directly(work):
-    class Source(list):
-        def __iter__(self):
-            one = Finalized(work)
-            one.own = one
-            del one
-            gc.collect()
-            return iter([1.0] * 8)
-
     gc.collect()
-    with usmq.capture() as graph:
-        add(work.x, work.y)
-        usmq.zeros(8).copy_from(Source([1.0] * 8))
-    assert work.seen == work.wanted(1)
-    graph.replay().wait()
-    assert work.y.tolist() == [1.0] * 8
+    check_during_a_call(work, lambda: collect_one(work))
 
 
-@pytest.mark.parametrize("kind", ["callback", "method", "finalize"])
-def test_a_callback_of_a_weak_reference_works_directly(work, kind):
-    class Owner:
-        def called(self, reference):
-            work()
-
+@pytest.mark.parametrize(
+    "watch",
+    [
+        lambda one, work: weakref.ref(one, lambda reference: work()),
+        lambda one, work: weakref.ref(one, Method(work).called),
+        lambda one, work: weakref.finalize(one, work),
+    ],
+    ids=["callback", "method", "finalize"],
+)
+def test_a_callback_of_a_weak_reference_works_directly(work, watch):
     class Empty:
         pass
 
     one = Empty()
-    owner = Owner()
-    makers = {
-        "callback": lambda one: weakref.ref(one, lambda reference: work()),
-        "method": lambda one: weakref.ref(one, owner.called),
-        "finalize": lambda one: weakref.finalize(one, work),
-    }
-    kept = makers[kind](one)
+    kept = watch(one, work)
     with usmq.capture() as graph:
         add(work.x, work.y)
         del one
@@ -353,35 +328,29 @@ def in_generator():
         yield graph
 
 
-def test_a_capture_that_a_context_manager_opens_is_interrupted(work):
-    with handled(lambda *_: work()), in_generator() as graph:
+@contextlib.contextmanager
+def in_stack():
+    with contextlib.ExitStack() as stack:
+        yield stack.enter_context(usmq.capture())
+
+
+@pytest.mark.parametrize("manager", [in_generator, in_stack])
+def test_a_context_manager_opens_a_capture_around_or_inside_a_signal_handler(work, manager):
+    with handled(lambda *_: work()), manager() as graph:
         add(work.x, work.y)
         signal.raise_signal(signal.SIGUSR1)
     check(work, graph, 1)
-    work.y.fill(0)
-    with handled(lambda *_: work()), contextlib.ExitStack() as stack:
-        graph = stack.enter_context(usmq.capture())
-        add(work.x, work.y)
-        signal.raise_signal(signal.SIGUSR1)
-    check(work, graph, 1)
-
-
-def test_a_context_manager_opens_a_capture_inside_a_signal_handler(work):
     graphs = []
 
     def handler(number, frame):
-        with in_generator() as graph:
+        with manager() as graph:
             add(work.x, work.y)
         graphs.append(graph)
-        with contextlib.ExitStack() as stack:
-            graphs.append(stack.enter_context(usmq.capture()))
-            add(work.x, work.y)
 
     with handled(handler):
         signal.raise_signal(signal.SIGUSR1)
-    for number, graph in enumerate(graphs):
-        graph.replay().wait()
-        assert work.y.tolist() == [number + 1.0] * 8
+    graphs[0].replay().wait()
+    assert work.y.tolist() == [2.0] * 8
 
 
 def test_a_signal_handler_interrupts_the_capture_of_a_task(work):

@@ -1,12 +1,7 @@
 """Launches beside a busy Python thread: another thread submits, and the caller keeps the GIL."""
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
 from children import PRELUDE
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 BUSY = """
 SOURCE = "kernel void add(global uint *x, uint value) { x[get_global_id(0)] += value; }"

@@ -1,7 +1,6 @@
 """Lifetime of contexts: their queues, memory and kernels are released with them."""
 
 import gc
-from collections.abc import Callable
 
 import dpctl
 import dpnp
@@ -23,7 +22,6 @@ def of_dpctl(queue):
 
 
 MAKERS = pytest.mark.parametrize("make", [of_usmq, of_dpctl])
-Maker = Callable[[usmq.Queue], usmq.Queue]
 
 
 @MAKERS

@@ -2,16 +2,12 @@
 
 import ctypes
 import datetime
-from collections.abc import Callable
-from typing import Any
 
 import dpnp
 import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
-
-Store = Callable[[Any, str], usmq.Array]
 
 
 def assigned(values, dtype, key=...):

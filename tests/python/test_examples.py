@@ -1,13 +1,9 @@
 """The programs of examples/ run and print the expected output."""
 
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import usmq
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -3,14 +3,9 @@
 More ways are in test_runtime.py.
 """
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
 from children import KERNEL
 from emulated import needs_system_usm
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 STEPS = 60_000_000
 

@@ -3,13 +3,8 @@
 test_runtime.py has the error of each call in a forked child.
 """
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
 from children import KERNEL, SPIN_SOURCE
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # A module, so that spawned children can import it.
 MODULE = (

@@ -1,12 +1,7 @@
 """usmq's threads stay idle while work is in flight."""
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
 from children import PRELUDE
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # 1,000 events in flight behind a kernel of 6 s, on one queue or on their way to another context.
 WORK = {

@@ -3,14 +3,11 @@
 import os
 import shlex
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import usmq
 from emulated import needs_system_usm
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 LATE = r"""
 #include <stdint.h>

@@ -3,14 +3,9 @@
 That arrays stay sound, and every other call that waits, are in test_signals.py.
 """
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
 import usmq
 from children import PRELUDE
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 CALLS = {
     "Event.wait": "event.wait()",

@@ -1,11 +1,6 @@
 """A limit that fits a request suffices, independent of block and slab sizes."""
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -1,12 +1,7 @@
 """The system refuses new threads: an error at the first use of a device, and no loss after it."""
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
 from emulated import needs_system_usm
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # The limit does not hold for root, so the child becomes another user.
 PRELUDE = """

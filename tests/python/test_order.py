@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
 
 import dpctl
 import dpctl.memory
@@ -17,7 +16,6 @@ import numpy as np
 import pytest
 import usmq
 
-Oracle = Callable[[Any, int], Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -1,11 +1,6 @@
 """The cost of a launch is independent of the number of reads in flight."""
 
-import subprocess
-from collections.abc import Callable
-
 from children import PRELUDE
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 CODE = """
 READS, EACH = 3600, 200

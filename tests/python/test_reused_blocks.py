@@ -1,12 +1,7 @@
 """Host-accessible memory is not reused while a queued kernel still writes it."""
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
 from children import PRELUDE
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 CODE = """
 import ctypes

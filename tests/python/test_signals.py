@@ -1,13 +1,9 @@
 """Ctrl-C during a wait: KeyboardInterrupt soon, and valid state afterwards."""
 
 import json
-import subprocess
-from collections.abc import Callable
 
 import pytest
 from children import SPIN_SOURCE
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # The kernel burns one core for about 0.6 s on a quick machine, longer on a slow one.
 PRELUDE = (

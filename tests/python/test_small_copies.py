@@ -1,12 +1,7 @@
 """Small copies and fills by the calling thread: order, errors and results as with commands."""
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
 from children import PRELUDE
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 SPIN = '''
 import faulthandler, sys, time

@@ -11,16 +11,12 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import usmq
 
 SECONDS = float(os.environ.get("USMQ_STRESS_SECONDS", "0"))
-
-Advanced = Callable[[Any, int], Any]
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,8 @@
 """Tiles of a GPU on Level Zero: they work in the context of their GPU."""
 
 import os
-import subprocess
-from collections.abc import Callable
 
 import pytest
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 pytestmark = pytest.mark.skipif(
     "USMQ_LEVEL_ZERO_OPENCL" not in os.environ,

@@ -4,13 +4,9 @@ Each program runs in a process of its own on two emulated GPUs. Like the GPUs of
 share a platform and its default context.
 """
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 HERE = str(Path(__file__).parent)
 

@@ -1,11 +1,6 @@
 """A copy between contexts does not wait for an unrelated one behind a slow kernel."""
 
-import subprocess
-from collections.abc import Callable
-
 from children import PRELUDE
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 CODE = """
 device = usmq.Device("cpu")
