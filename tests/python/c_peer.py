@@ -1,5 +1,6 @@
 """A C library over usmq.h, compiled for the tests, and its functions for Python."""
 
+import contextlib
 import ctypes
 import os
 import shlex
@@ -17,12 +18,14 @@ from ctypes import (
 )
 from pathlib import Path
 
+import pytest
 import usmq
 from arrow_structs import DEVICE_ARRAY, SCHEMA, ArrowDeviceArray, ArrowSchema, capsule
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(usmq.__file__).parent
 SOURCE = ROOT / "tests" / "cpp" / "c_api_peer.c"
+LIBRARY = PACKAGE / "lib" / "libusmq.so.0"
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 ARGUMENTS = {
@@ -47,6 +50,13 @@ ARGUMENTS = {
 }
 
 
+# Statuses of usmq.h.
+SELECTOR, DEVICE_NOT_FOUND, PLACEMENT, ALLOCATION = 1, 2, 3, 4
+VALUE, TYPE, RUNTIME_NOT_FOUND, CAPTURE = 8, 9, 11, 17
+
+needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
+
+
 def compiled(folder, standard="c99"):
     """Return a library of the peer, built without compiler warnings."""
     library = folder / f"libpeer-{standard}.so"
@@ -63,6 +73,15 @@ def compiled(folder, standard="c99"):
     assert built.returncode == 0, built.stderr
     assert not built.stderr
     return library
+
+
+def program(folder, source, *options):
+    """Return a program in C that includes usmq.h."""
+    (folder / "program.c").write_text(source)
+    command = [*shlex.split(os.environ.get("CC", "cc")), "-D_GNU_SOURCE", "-Wl,--no-as-needed"]
+    command += [f"-I{PACKAGE / 'include'}", folder / "program.c", "-o", folder / "program"]
+    subprocess.run([*command, *options, "-ldl"], check=True, timeout=60)
+    return folder / "program"
 
 
 def declared(library):
@@ -132,6 +151,14 @@ class PeerError(Exception):
     def __init__(self, status, text):
         super().__init__(status, text)
         self.status, self.text = status, text
+
+
+@contextlib.contextmanager
+def refused(status, text):
+    """Check that the block gets an error of this status and text."""
+    with pytest.raises(PeerError, match=text) as wrong:
+        yield
+    assert wrong.value.status == status
 
 
 class Exported:

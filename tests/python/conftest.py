@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import host_memory
 import numpy as np
 import pytest
 import usmq
@@ -113,6 +114,18 @@ def kernels():
 @pytest.fixture(scope="session")
 def source():
     return SOURCE
+
+
+@pytest.fixture(scope="session")
+def host_kernels():
+    """Return the kernels of host_memory.py by name."""
+    names = ("add", "shift", "bytes", "first")
+    return SimpleNamespace(**{n: usmq.Kernel.from_sycl(host_memory.KERNELS, n) for n in names})
+
+
+@pytest.fixture
+def reaches():
+    host_memory.skip_without_system_memory()
 
 
 @pytest.fixture(scope="session")

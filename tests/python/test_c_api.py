@@ -3,11 +3,11 @@
 import asyncio
 import contextvars
 import ctypes
+import importlib.metadata
 import os
 import re
 import shlex
 import subprocess
-import threading
 from ctypes import addressof, byref, c_int, c_uint64, c_void_p
 from pathlib import Path
 
@@ -15,21 +15,27 @@ import numpy as np
 import pytest
 import usmq
 from arrow_structs import ONEAPI, ArrowDeviceArray
-from c_peer import PACKAGE, ROOT, STRICT, Exported, Peer, PeerError, compiled, declared
-
-(
-    SELECTOR,
-    DEVICE_NOT_FOUND,
-    PLACEMENT,
+from c_peer import (
     ALLOCATION,
-    _,
-    _,
-    _,
-    VALUE,
-    TYPE,
-    _,
+    DEVICE_NOT_FOUND,
+    LIBRARY,
+    PACKAGE,
+    PLACEMENT,
+    ROOT,
     RUNTIME_NOT_FOUND,
-) = range(1, 12)
+    SELECTOR,
+    STRICT,
+    TYPE,
+    VALUE,
+    Exported,
+    Peer,
+    compiled,
+    declared,
+    needs_library,
+    program,
+    refused,
+)
+from conftest import in_threads
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +60,20 @@ def test_the_header_compiles_as_c_and_cpp(tmp_path, standard):
     assert peer.current_queue() == usmq.current_queue()
 
 
-def test_the_header_for_cpp_compiles_without_warnings(tmp_path):
+def checked_cpp(tmp_path, body):
+    """Check a program in C++ without making one."""
+    source = tmp_path / "all.cpp"
+    source.write_text(f"#include <usmq.hpp>\nint main() {{ {body} }}\n")
+    files = importlib.metadata.files("intel-sycl-rt") or []
+    header = next(file for file in files if str(file).endswith("include/sycl/sycl.hpp"))
+    from_sycl = str(Path(str(header.locate())).resolve().parents[1])
+    command = [*shlex.split(os.environ.get("CXX", "c++")), "-std=c++17", *STRICT, "-fsyntax-only"]
+    command += [f"-I{PACKAGE / 'include'}", "-isystem", from_sycl, "-isystem", f"{from_sycl}/sycl"]
+    command += ["-DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING", str(source)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_header_for_cpp_compiles_without_warnings_and_refuses_scopes_that_end_at_once(tmp_path):
     built = checked_cpp(
         tmp_path,
         "usmq::scope scope(usmq::queue(nullptr)); const usmq::scope here;\n"
@@ -63,31 +82,9 @@ def test_the_header_for_cpp_compiles_without_warnings(tmp_path):
         "  return usmq::allocate<int>(1, own, USMQ_HOST) ? 0 : 1;",
     )
     assert built.returncode == 0, built.stderr
-
-
-def test_the_queue_of_a_scope_that_ends_at_once_does_not_compile(tmp_path):
     built = checked_cpp(tmp_path, 'sycl::queue &queue = usmq::scope("cpu").queue(); queue.wait();')
     assert built.returncode != 0
     assert "deleted" in built.stderr
-
-
-def checked_cpp(tmp_path, body):
-    """Check a program in C++ without making one."""
-    source = tmp_path / "all.cpp"
-    source.write_text(f"#include <usmq.hpp>\nint main() {{ {body} }}\n")
-    from_sycl = usmq_sycl_include()
-    command = [*shlex.split(os.environ.get("CXX", "c++")), "-std=c++17", *STRICT, "-fsyntax-only"]
-    command += [f"-I{PACKAGE / 'include'}", "-isystem", from_sycl, "-isystem", f"{from_sycl}/sycl"]
-    command += ["-DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING", str(source)]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
-def usmq_sycl_include():
-    import importlib.metadata
-
-    files = importlib.metadata.files("intel-sycl-rt") or []
-    header = next(file for file in files if str(file).endswith("include/sycl/sycl.hpp"))
-    return str(Path(str(header.locate())).resolve().parents[1])
 
 
 def test_header_library_and_package_have_the_same_version(peer):
@@ -101,11 +98,8 @@ def test_header_library_and_package_have_the_same_version(peer):
 # --- one current queue
 
 
-def test_c_gets_the_default_queue(peer):
+def test_c_gets_the_default_queue_or_the_scope_of_its_python_caller(peer, other):
     assert peer.current_queue() == usmq.current_queue()
-
-
-def test_c_gets_the_scope_of_its_python_caller(peer, other):
     with usmq.use_queue(other):
         assert peer.current_queue() == other
         with usmq.use_queue(None):
@@ -114,12 +108,10 @@ def test_c_gets_the_scope_of_its_python_caller(peer, other):
 
 
 def test_each_python_thread_has_its_own_scope_in_c(peer, other):
-    default, seen = usmq.current_queue(), []
+    default = usmq.current_queue()
     with usmq.use_queue(other):
-        for run in (lambda f: f(), contextvars.copy_context().run):
-            thread = threading.Thread(target=run, args=(lambda: seen.append(peer.current_queue()),))
-            thread.start()
-            thread.join()
+        copy = contextvars.copy_context()
+        seen = in_threads(peer.current_queue, lambda: copy.run(peer.current_queue))
     assert seen == [default, other]
 
 
@@ -157,52 +149,36 @@ def test_a_scope_entered_in_c_applies_to_its_python_caller(peer, other):
     assert usmq.current_queue() == default
 
 
-def test_a_scope_entered_in_c_takes_any_queue(peer, other):
+def test_a_scope_entered_in_c_takes_any_queue_or_null_for_no_change(peer, other):
     address, scope = peer.address_of(other.device.filter_string), c_uint64()
     peer.call("scope_enter_on", address, byref(scope))
     assert usmq.current_queue() == other
+    unchanged = peer.enter(None)
+    assert peer.current_queue() == other
+    peer.leave(unchanged)
+    assert peer.current_queue() == other
     peer.leave(scope.value)
     assert peer.taken(address) == other
 
 
-def test_a_null_target_enters_a_scope_without_a_change(peer, other):
-    with usmq.use_queue(other):
-        scope = peer.enter(None)
-        assert peer.current_queue() == other
-        peer.leave(scope)
-        assert peer.current_queue() == other
-
-
-def test_scopes_are_exited_once_and_innermost_first(peer, other):
+def test_scopes_are_exited_once_innermost_first_and_in_their_context(peer, other):
     outer, inner = peer.enter(other.device.filter_string), peer.enter(None)
-    with pytest.raises(PeerError, match="not the innermost") as wrong:
+    with refused(VALUE, "not the innermost"):
         peer.leave(outer)
-    assert wrong.value.status == VALUE
-    with usmq.use_queue("cpu"), pytest.raises(PeerError, match="not the innermost"):
+    with usmq.use_queue("cpu"), refused(VALUE, "not the innermost"):
         peer.leave(inner)
+
+    def leave():
+        with refused(VALUE, "not open on this thread"):
+            peer.leave(inner)
+
+    in_threads(leave)
     peer.leave(inner)
     assert usmq.current_queue() == other
     peer.leave(outer)
     for scope in (outer, inner, 0, 2**64 - 1):
-        with pytest.raises(PeerError, match="not open on this thread"):
+        with refused(VALUE, "not open on this thread"):
             peer.leave(scope)
-
-
-def test_a_scope_is_exited_in_the_context_that_entered_it(peer):
-    scope = peer.enter("cpu")
-    failed = []
-
-    def leave():
-        try:
-            peer.leave(scope)
-        except PeerError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=leave)
-    thread.start()
-    thread.join()
-    assert [error.status for error in failed] == [VALUE]
-    peer.leave(scope)
 
 
 @pytest.mark.parametrize("loader", [ctypes.CDLL, ctypes.PyDLL], ids=["without GIL", "with GIL"])
@@ -252,45 +228,34 @@ def test_the_queue_of_a_target_matches_python(peer, other):
         (b"\xff", VALUE, "UTF-8"),
     ],
 )
-def test_an_invalid_target_gives_a_status_and_a_message(peer, target, status, text):
+def test_an_invalid_target_gives_a_status_and_a_message_to_its_thread(peer, target, status, text):
     place = c_uint64(77)
-    for name in ("queue_of", "scope_enter"):
-        with pytest.raises(PeerError, match=re.escape(text)) as wrong:
-            peer.call(name, target, byref(place))
-        assert wrong.value.status == status
-    with pytest.raises(PeerError, match=re.escape(text)):
-        peer.call("set_default_queue", target)
+    for call in [
+        ("queue_of", target, byref(place)),
+        ("scope_enter", target, byref(place)),
+        ("set_default_queue", target),
+    ]:
+        with refused(status, text):
+            peer.call(*call)
     assert place.value == 77
     assert usmq.current_queue() == usmq.Queue()
+    assert text in peer.last_error()
+    assert in_threads(peer.last_error) == [""]
 
 
 def test_a_null_result_pointer_is_refused(peer):
     memory = peer.allocate(8)
-    calls = [
+    for call in [
         ("current_queue", None),
         ("queue_of", b"cpu", None),
         ("scope_enter", b"cpu", None),
         ("allocate", 8, 0, None, None),
         ("arrow_export", memory, b"g", 1, None, None),
-    ]
-    for call in calls:
-        with pytest.raises(PeerError, match="is null") as wrong:
+        ("use_on", memory, None),
+    ]:
+        with refused(VALUE, "queue is null" if call[0] == "use_on" else "is null"):
             peer.call(*call)
-        assert wrong.value.status == VALUE
-    with pytest.raises(PeerError, match="queue is null"):
-        peer.call("use_on", memory, None)
     peer.call("free", memory)
-
-
-def test_the_text_of_an_error_belongs_to_its_thread(peer):
-    with pytest.raises(PeerError):
-        peer.enter("gpu:99")
-    texts = [peer.last_error()]
-    thread = threading.Thread(target=lambda: texts.append(peer.last_error()))
-    thread.start()
-    thread.join()
-    assert "gpu:99" in texts[0]
-    assert texts[1] == ""
 
 
 # --- memory
@@ -310,88 +275,69 @@ def test_memory_comes_from_the_pools_and_returns_to_them(peer, kind, name):
 def test_zero_bytes_have_an_address_and_null_can_be_freed(peer):
     first, second = peer.allocate(0), peer.allocate(0)
     assert first != second
-    peer.call("free", first)
-    peer.call("free", second)
-    peer.call("free", None)
+    for memory in (first, second, None):
+        peer.call("free", memory)
 
 
-def test_addresses_that_are_not_blocks_are_refused(peer):
+def test_wrong_addresses_kinds_sizes_and_queues_are_refused(peer, other):
     memory = peer.allocate(64)
-    peer.call("free", memory)
-    for address in (memory, memory + 1, 4096):
-        for call in [("free", address), ("use_on", address, None)]:
-            with pytest.raises(PeerError, match="not the address of a block") as wrong:
-                peer.call(*call)
-            assert wrong.value.status == VALUE
-    with pytest.raises(PeerError, match="USMQ_HOST") as wrong:
-        peer.allocate(8, 3)
-    assert wrong.value.status == VALUE
-
-
-def test_a_failed_allocation_is_an_error_with_sizes(peer):
-    with pytest.raises(PeerError, match=r"failed: .* in use") as wrong:
-        peer.allocate(1 << 50)
-    assert wrong.value.status == ALLOCATION
-
-
-def test_memory_is_refused_on_queues_that_cannot_access_it(peer, other):
-    memory, address = peer.allocate(64), peer.address_of(other.device.filter_string)
-    with pytest.raises(PeerError, match="cannot be used from") as wrong:
+    address = peer.address_of(other.device.filter_string)
+    with refused(PLACEMENT, "cannot be used from"):
         peer.call("use_on", memory, address)
-    assert wrong.value.status == PLACEMENT
     peer.taken(address)
     peer.call("free", memory)
+    for wrong in (memory, memory + 1, 4096):
+        for call in [("free", wrong), ("use_on", wrong, None)]:
+            with refused(VALUE, "not the address of a block"):
+                peer.call(*call)
+    with refused(VALUE, "USMQ_HOST"):
+        peer.allocate(8, 3)
+    with refused(ALLOCATION, r"failed: .* in use"):
+        peer.allocate(1 << 50)
 
 
 def test_freed_memory_is_reused_after_the_work_of_its_queues(peer, queue, busy):
-    nbytes = 3 << 20
     elsewhere = usmq.Queue(queue, profiling=True)
     assert elsewhere != queue
-    memory = peer.allocate(nbytes)
+    memory = peer.allocate(3 << 20)
     event = busy(queue)
     peer.call("free", memory)
     # Another queue must not get it while the first may use it; the first may at once.
     with usmq.use_queue(elsewhere):
-        others = [peer.allocate(nbytes) for _ in range(3)]
-    again = peer.allocate(nbytes)
+        others = [peer.allocate(3 << 20) for _ in range(3)]
+    again = peer.allocate(3 << 20)
+    # Memory that was used on a second queue waits for that queue, too.
+    address = c_void_p()
+    with usmq.use_queue(elsewhere):
+        peer.call("current_queue", byref(address))
+    used = peer.allocate(5 << 20)
+    peer.call("use_on", used, address)
+    assert peer.taken(address) == elsewhere
+    second = busy(elsewhere)
+    peer.call("free", used)
+    later = [peer.allocate(5 << 20) for _ in range(3)]
     assert not event.done(), "the queue was not busy for long enough"
+    assert not second.done(), "the second queue was not busy for long enough"
     assert memory not in others
     assert again == memory
-    for block in [*others, again]:
-        peer.call("free", block)
-
-
-def test_work_on_a_second_queue_delays_the_reuse_of_freed_memory(peer, queue, busy):
-    nbytes = 5 << 20
-    elsewhere = usmq.Queue(queue, profiling=True)
-    memory = peer.allocate(nbytes)
-    with usmq.use_queue(elsewhere):
-        address = c_void_p()
-        peer.call("current_queue", byref(address))
-    peer.call("use_on", memory, address)
-    assert peer.taken(address) == elsewhere
-    event = busy(elsewhere)
-    peer.call("free", memory)
-    blocks = [peer.allocate(nbytes) for _ in range(3)]
-    assert not event.done(), "the queue was not busy for long enough"
-    assert memory not in blocks
-    for block in blocks:
+    assert used not in later
+    for block in [*others, again, *later]:
         peer.call("free", block)
 
 
 # --- Arrow
 
 
-@pytest.mark.parametrize("format", [b"c", b"C", b"s", b"S", b"i", b"I", b"l", b"L", b"f", b"g"])
-def test_a_block_becomes_an_arrow_column_without_a_copy(peer, format):
+def test_a_block_becomes_an_arrow_column_without_a_copy(peer):
     memory = peer.allocate(80)
-    exported = Exported(peer, memory, format, 10)
-    assert exported.device.device_type == ONEAPI
-    assert list(exported.device.reserved) == [0, 0, 0]
-    column = usmq.from_arrow(exported)
-    values = column.values()
-    assert (values.ptr, values.size, column.null_count) == (memory, 10, 0)
-    assert np.dtype(str(values.dtype)).itemsize == values.nbytes // 10
+    for format in (b"c", b"C", b"s", b"S", b"i", b"I", b"l", b"L", b"f", b"g"):
+        exported = Exported(peer, memory, format, 10)
+        assert exported.device.device_type == ONEAPI
+        assert list(exported.device.reserved) == [0, 0, 0]
+        column = usmq.from_arrow(exported)
+        values = column.values()
+        assert (values.ptr, values.size, column.null_count) == (memory, 10, 0)
+        assert np.dtype(str(values.dtype)).itemsize == values.nbytes // 10
     peer.call("free", memory)
 
 
@@ -399,11 +345,9 @@ def test_the_event_of_an_export_follows_the_work_of_the_queue(peer, queue, busy)
     memory = peer.allocate(64)
     event = busy(queue)
     exported = Exported(peer, memory, b"l", 8)
-    sync_event = exported.device.sync_event
     assert not event.done(), "the queue was not busy for long enough"
-    assert sync_event
-    column = usmq.from_arrow(exported)
-    column.values().to_numpy()
+    assert exported.device.sync_event
+    usmq.from_arrow(exported).values().to_numpy()
     assert event.done()
     peer.call("free", memory)
 
@@ -433,9 +377,8 @@ def test_an_export_keeps_the_memory_after_the_block_is_freed(peer):
 )
 def test_invalid_columns_are_refused(peer, format, length, status, text):
     memory, device = peer.allocate(64), ArrowDeviceArray()
-    with pytest.raises(PeerError, match=text) as wrong:
+    with refused(status, text):
         peer.call("arrow_export", memory, format, length, None, addressof(device))
-    assert wrong.value.status == status
     assert not device.array.release
     peer.call("free", memory)
 
@@ -466,37 +409,7 @@ print(peer.peer_current_queue(ctypes.byref(place)), bool(place.value))
     assert done[2] == "0 True"
 
 
-def test_a_program_without_usmq_gets_both_ways_to_it(tmp_path):
-    (tmp_path / "program.c").write_text("""
-#include <usmq.h>
-
-int main(void) {
-  void *queue = NULL;
-  int status = usmq_current_queue(&queue);
-  printf("%d %s", status, usmq_last_error());
-  return 0;
-}
-""")
-    program = tmp_path / "program"
-    source = ["-D_GNU_SOURCE", f"-I{PACKAGE / 'include'}", str(tmp_path / "program.c")]
-    subprocess.run(["gcc", "-std=c99", *source, "-o", str(program), "-ldl"], check=True)
-    clean = {"PATH": os.environ["PATH"]}
-    done = subprocess.run([str(program)], capture_output=True, text=True, env=clean, check=True)
-    status, _, text = done.stdout.partition(" ")
-    assert int(status) == RUNTIME_NOT_FOUND
-    assert "the program exports no usmq_current_queue, and libusmq.so.0 cannot be loaded" in text
-    # The text is cut at no word.
-    assert "cargo:rustc-link-arg-bins=-rdynamic" in text
-    assert text.endswith("on the run path or on LD_LIBRARY_PATH")
-
-
-LIBRARY = PACKAGE / "lib" / "libusmq.so.0"
-
-
-@pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
-@pytest.mark.parametrize("linked", [False, True], ids=["found", "linked"])
-def test_a_plain_c_program_runs_without_the_mathematical_library(tmp_path, linked):
-    (tmp_path / "program.c").write_text("""
+PROGRAM = """
 #include <stdio.h>
 #include <usmq.h>
 
@@ -505,27 +418,34 @@ int main(void) {
   usmq_status status = usmq_current_queue(&queue);
   if (!status) status = usmq_allocate(64, USMQ_SHARED, queue, &memory);
   printf("%d %s", (int)status, status ? usmq_last_error() : "complete");
-  usmq_free(memory);
-  usmq_queue_release(queue);
-  return status;
+  if (!status) usmq_free(memory);
+  if (!status) usmq_queue_release(queue);
+  return (int)status;
 }
-""")
-    program = tmp_path / "program"
-    command = [
-        "gcc",
-        "-std=c99",
-        "-D_GNU_SOURCE",
-        f"-I{PACKAGE / 'include'}",
-        str(tmp_path / "program.c"),
-    ]
-    command += ["-o", str(program), f"-Wl,-rpath,{LIBRARY.parent}"]
-    command += ["-Wl,--no-as-needed", str(LIBRARY)] if linked else ["-ldl"]
-    subprocess.run(command, check=True)
-    done = subprocess.run([str(program)], capture_output=True, text=True)
+"""
+
+
+def test_a_program_without_usmq_gets_both_ways_to_it(tmp_path):
+    clean = {"PATH": os.environ["PATH"]}
+    command = [program(tmp_path, PROGRAM, "-std=c99")]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean)
+    status, _, text = done.stdout.partition(" ")
+    assert int(status) == done.returncode == RUNTIME_NOT_FOUND
+    assert "the program exports no usmq_current_queue, and libusmq.so.0 cannot be loaded" in text
+    # The text is cut at no word.
+    assert "cargo:rustc-link-arg-bins=-rdynamic" in text
+    assert text.endswith("on the run path or on LD_LIBRARY_PATH")
+
+
+@needs_library
+@pytest.mark.parametrize("linked", [False, True], ids=["found", "linked"])
+def test_a_plain_c_program_runs_without_the_mathematical_library(tmp_path, linked):
+    options = ["-std=c99", f"-Wl,-rpath,{LIBRARY.parent}", *[str(LIBRARY)] * linked]
+    done = subprocess.run([program(tmp_path, PROGRAM, *options)], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 complete", "")
 
 
-@pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
+@needs_library
 def test_a_c_library_in_use_and_the_package_refuse_each_other(run_python):
     code = f"""
 import ctypes, sys

@@ -1,83 +1,47 @@
 """Host arrays as kernel arguments: in place where the device reaches them, else by copies."""
 
 from multiprocessing import shared_memory
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import usmq
-from emulated import AXPY, result
-
-SYSTEM = "usm_system_allocations"
-
-ADD = """
-#include <sycl/sycl.hpp>
-namespace ext = sycl::ext::oneapi;
-#define KERNEL extern "C" SYCL_EXTERNAL \\
-  SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>)) void
-static size_t id() { return ext::this_work_item::get_nd_item<1>().get_global_linear_id(); }
-KERNEL add(const float *x, float *y) { y[id()] += x[id()]; }
-KERNEL shift(float *x, float *y) { x[id()] += 1; y[id()] *= 2; }
-KERNEL bytes(const unsigned char *x, unsigned char *y) { y[id()] = x[id()]; }
-KERNEL first(float *x, size_t n) { if (id() == 0) x[n] = -1; }
-"""
+from children import SPIN_SOURCE
+from emulated import result
+from host_memory import GPU, frozen, in_place, numbers
 
 
-@pytest.fixture
-def reaches():
-    if SYSTEM not in usmq.current_queue().device.aspects:
-        pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
-
-
-@pytest.fixture(scope="module")
-def k():
-    names = ("add", "shift", "bytes", "first")
-    return SimpleNamespace(**{name: usmq.Kernel.from_sycl(ADD, name) for name in names})
-
-
-def in_place(host, **kwargs):
-    if SYSTEM not in usmq.current_queue().device.aspects:
-        pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
-    x = usmq.asarray(host, copy=False, **kwargs)
-    assert x.usm_type == "system"
-    return x
-
-
-def numbers(count=1000):
-    return np.arange(count, dtype="f4")
-
-
-def test_kernels_take_numpy_arrays(k):
-    x, y = numbers(), np.ones(1000, "f4")
-    event = k.add(1000, x, y)
-    assert event.done()
-    assert (y == x + 1).all()
+def test_kernels_take_numpy_arrays(host_kernels):
+    x, y = frozen(), np.ones(1000, "f4")
+    assert host_kernels.add(1000, x, y).done()
+    assert (y == numbers() + 1).all()
     assert (x == numbers()).all()
+    empty = np.zeros(0, "f4")
+    assert host_kernels.add(0, empty, empty).done()
 
 
-def test_kernels_take_buffers(k):
+def test_kernels_take_buffers(host_kernels):
     target = bytearray(4)
-    k.bytes(4, b"abcd", target)
+    host_kernels.bytes(4, b"abcd", target)
     assert target == b"abcd"
     target.extend(b"e")  # The launch holds the buffer no longer.
     shared = shared_memory.SharedMemory(create=True, size=4)
     try:
-        k.bytes(4, memoryview(b"1234"), shared.buf)
+        host_kernels.bytes(4, memoryview(b"1234"), shared.buf)
         assert bytes(shared.buf or b"")[:4] == b"1234"
     finally:
         shared.close()
         shared.unlink()
 
 
-def test_arrays_decide_the_queue_and_else_the_scope(k):
+def test_arrays_decide_the_queue_and_else_the_scope(host_kernels):
     x, y = numbers(), np.zeros(1000, "f4")
     queue = usmq.Queue("cpu", in_order=False)
     with usmq.use_queue(queue):
-        assert k.add(1000, x, y).queue == queue
+        assert host_kernels.add(1000, x, y).queue == queue
         on_default = usmq.zeros(1000, "f4", queue="cpu")
-        assert k.add(1000, x, on_default).queue == on_default.queue
-        assert k.add(1000, usmq.read(x), y).queue == queue
-    assert k.add(1000, x, y, queue=queue).queue == queue
+        assert host_kernels.add(1000, x, on_default).queue == on_default.queue
+        assert host_kernels.add(1000, usmq.read(x), y).queue == queue
+    assert host_kernels.add(1000, x, y, queue=queue).queue == queue
 
 
 def test_host_arguments_are_ordered_with_arrays_in_place(kernels):
@@ -90,70 +54,59 @@ def test_host_arguments_are_ordered_with_arrays_in_place(kernels):
     assert (host == once.to_numpy()).all()
 
 
-@pytest.mark.parametrize(
-    "part",
-    [np.s_[::2], np.s_[::-1], np.s_[:, 1], np.s_[1:3, 1:3]],
-    ids=["step", "reversed", "column", "window"],
-)
-def test_strided_views_work(k, part):
-    host = np.arange(24, dtype="f4").reshape(4, 6)
-    expected = host.copy()
+@pytest.mark.parametrize("part", [np.s_[::2], np.s_[::-1], np.s_[:, 1], np.s_[1:3, 1:3]])
+def test_strided_views_work(host_kernels, part):
+    host, expected = numbers(4, 6), numbers(4, 6)
     expected[part] += 1
     view = host[part]
-    k.add(view.size, np.ones(view.size, "f4"), view)
+    host_kernels.add(view.size, np.ones(view.size, "f4"), view)
     assert (host == expected).all()
 
 
-def test_an_array_passed_twice_is_one_allocation(k):
+def test_an_array_passed_twice_is_one_allocation(host_kernels):
     host = numbers()
-    k.shift(1000, host, host)
+    host_kernels.shift(1000, host, host)
     assert (host == (numbers() + 1) * 2).all()
     view = (whole := numbers())[::2]
-    k.shift(500, view, view)
+    host_kernels.shift(500, view, view)
     assert (view == (numbers()[::2] + 1) * 2).all()
     assert (whole[1::2] == numbers()[1::2]).all()
 
 
-def test_overlapping_views_are_one_allocation(k):
+def test_overlapping_views_are_one_allocation(host_kernels):
     host = np.zeros(20, "f4")
-    k.shift(10, host[:10], host[10:])
+    host_kernels.shift(10, host[:10], host[10:])
     assert host.tolist() == [1] * 10 + [0] * 10
-    k.first(1, host[2:8], np.uint64(3))
+    host_kernels.first(1, host[2:8], np.uint64(3))
     assert host[5] == -1
-    k.shift(1, host[5:], host[5:6])
+    host_kernels.shift(1, host[5:], host[5:6])
     assert host[5] == 0
     even, odd = host[::2], host[1::2]
-    k.shift(10, even, odd)
+    host_kernels.shift(10, even, odd)
     assert host[0] == 2
 
 
-def test_overlapping_strided_views_are_an_error_if_one_is_written(k):
+def test_overlapping_strided_views_are_an_error_if_one_is_written(host_kernels):
     host = numbers()
     with pytest.raises(usmq.LaunchError, match=r"argument 1: it overlaps argument 0.*copy\(\)"):
-        k.add(500, host[:500], host[::2])
-    k.add(500, host[::2], np.zeros(500, "f4"))
+        host_kernels.add(500, host[:500], host[::2])
+    host_kernels.add(500, host[::2], np.zeros(500, "f4"))
     assert (host == numbers()).all()
     x = in_place(host)
     with pytest.raises(usmq.LaunchError, match="pass the usmq array"):
-        k.shift(500, x, host[::2])
+        host_kernels.shift(500, x, host[::2])
 
 
-def test_unaligned_elements_are_packed(k):
+def test_unaligned_elements_are_packed(host_kernels):
     packed = np.zeros(10, "u1,f4")
     packed["f0"] = 7
     raw = bytearray(41)
     unaligned = np.frombuffer(raw, "f4", offset=1)
-    k.add(10, np.ones(10, "f4"), packed["f1"])
-    k.add(10, np.ones(10, "f4"), unaligned)
+    host_kernels.add(10, np.ones(10, "f4"), packed["f1"])
+    host_kernels.add(10, np.ones(10, "f4"), unaligned)
     assert (packed["f1"] == 1).all()
     assert (packed["f0"] == 7).all()
     assert (unaligned == 1).all()
-
-
-def frozen():
-    host = numbers()
-    host.flags.writeable = False
-    return host
 
 
 @pytest.mark.parametrize(
@@ -169,58 +122,37 @@ def frozen():
         (b"abcd", numbers(), "argument 0.*uint8"),
     ],
 )
-def test_wrong_host_arguments_are_refused_before_the_launch(k, x, y, text):
+def test_wrong_host_arguments_are_refused_before_the_launch(host_kernels, x, y, text):
     before = y.tobytes()
     with pytest.raises(usmq.LaunchError, match=text):
-        k.add(500, x, y)
+        host_kernels.add(500, x, y)
     assert y.tobytes() == before
 
 
 @pytest.mark.parametrize("value", ["text", [1.0, 2.0], None, {}, object()])
-def test_objects_without_a_buffer_are_refused(k, value):
+def test_objects_without_a_buffer_are_refused(host_kernels, value):
     with pytest.raises(TypeError, match="a kernel argument must be"):
-        k.add(2, value, numbers())
-
-
-def test_read_only_memory_is_fine_for_const_parameters(k):
-    y = np.zeros(1000, "f4")
-    k.add(1000, frozen(), y)
-    assert (y == numbers()).all()
-
-
-def test_empty_arrays_work(k):
-    empty = np.zeros(0, "f4")
-    assert k.add(0, empty, empty).done()
+        host_kernels.add(2, value, numbers())
 
 
 @pytest.mark.usefixtures("reaches")
-def test_no_bytes_are_copied_in_place(k):
+def test_no_bytes_are_copied_in_place(host_kernels):
     x, y = numbers(), numbers()
     with usmq.profile() as profile:
-        k.add(1000, x, y)
+        host_kernels.add(1000, x, y)
     assert not [event for event in profile.events if event.kind == "copy"]
     with usmq.profile() as profile:
-        k.add(500, x[::2], y[:500])
+        host_kernels.add(500, x[::2], y[:500])
     copies = [event for event in profile.events if event.kind == "copy"]
     assert {event.reason for event in copies} == {"host argument"}
     assert sum(event.bytes for event in copies) == 2000
 
 
 def test_ctrl_c_interrupts_a_launch(run_python):
-    code = """
+    code = f"""
 import _thread, sys, threading, time
 import numpy as np, usmq
-SOURCE = '''
-#include <sycl/sycl.hpp>
-namespace ext = sycl::ext::oneapi;
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>))
-void spin(unsigned *x, unsigned steps) {
-  size_t i = ext::this_work_item::get_nd_item<1>().get_global_linear_id();
-  unsigned state = x[i];
-  for (unsigned k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
-  x[i] = state;
-}'''
-spin = usmq.Kernel.from_sycl(SOURCE, "spin")
+spin = usmq.Kernel.from_sycl('''{SPIN_SOURCE}''', "spin")
 x = np.zeros(1, "u4")
 spin(1, x, np.uint32(10))
 threading.Timer(0.3, _thread.interrupt_main).start()
@@ -238,22 +170,10 @@ print("ended")
 
 # Emulated GPUs.
 
-GPU = (
-    AXPY
-    + """
-import numpy as np
-axpy = usmq.Kernel.from_sycl(AXPY, "axpy")
-def numbers():
-    return np.arange(1000, dtype="f4")
-"""
-)
-
 
 @pytest.mark.parametrize("system", ["0", "1"])
 def test_kernels_give_the_same_results_in_place_and_by_copy(system):
-    code = (
-        GPU
-        + """
+    code = f"""{GPU}
 x, y = numbers(), numbers()
 event = axpy(1000, 2.0, x, y)
 print(event.done(), event.queue.device.device_type, (y == 3 * x).all(), (x == numbers()).all())
@@ -275,7 +195,6 @@ for wrong in (np.zeros(10, ">f4"), np.array([None] * 10), np.zeros(10, "f8")):
     except usmq.LaunchError:
         print("refused")
 """
-    )
     assert result(code, USMQ_EMULATE_SYSTEM_USM=system) == [
         "True gpu True True",
         "True",
@@ -287,24 +206,19 @@ for wrong in (np.zeros(10, ">f4"), np.array([None] * 10), np.zeros(10, "f8")):
 
 
 def test_the_profile_counts_the_bytes_of_host_arguments():
-    code = (
-        GPU
-        + """
+    code = f"""{GPU}
 x, y = numbers(), numbers()
 axpy(1000, 1.0, x, y)
 with usmq.profile() as profile:
     axpy(1000, 1.0, x, y)
 copies = [event for event in profile.events if event.kind == "copy"]
-print(sorted(event.bytes for event in copies), {event.reason for event in copies})
+print(sorted(event.bytes for event in copies), {{event.reason for event in copies}})
 """
-    )
     assert result(code) == ["[4000, 4000, 4000] {'host argument'}"]
 
 
 def test_copies_to_a_gpu_follow_commands_on_the_host_memory():
-    code = (
-        GPU
-        + """
+    code = f"""{GPU}
 host = numbers()
 mine = usmq.asarray(host, copy=False, queue="cpu")
 for _ in range(20):
@@ -316,7 +230,6 @@ print("done")
 moved = usmq.collocate(mine, queue="gpu:1")
 print(moved.usm_type, usmq.explain(mine, queue="gpu:1").steps[0].action, moved.to_numpy()[0])
 """
-    )
     try:
         usmq.Device("cpu")
     except usmq.DeviceNotFoundError:
@@ -325,16 +238,13 @@ print(moved.usm_type, usmq.explain(mine, queue="gpu:1").steps[0].action, moved.t
 
 
 def test_a_failed_kernel_copies_nothing_back():
-    code = (
-        GPU
-        + """
+    code = f"""{GPU}
 x, y = numbers(), numbers()
 try:
     axpy(1000, 1.0, x, y)
 except usmq.SyclError:
     print("failed", (y == numbers()).all())
 """
-    )
     # The first two commands copy the arguments.
     lines = result(code, USMQ_EMULATE_FAULTS="gpu:0=command-error@3")
     assert lines == ["failed True"]

@@ -1,68 +1,31 @@
 """Arrays in system memory: host memory, used in place."""
 
 import array
+import contextlib
 import gc
 import mmap
 import pickle
 import threading
 from multiprocessing import shared_memory
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
-from emulated import AXPY, result
-
-SYSTEM = "usm_system_allocations"
-
-ADD = """
-#include <sycl/sycl.hpp>
-namespace ext = sycl::ext::oneapi;
-#define KERNEL extern "C" SYCL_EXTERNAL \\
-  SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((ext::experimental::nd_range_kernel<1>)) void
-static size_t id() { return ext::this_work_item::get_nd_item<1>().get_global_linear_id(); }
-KERNEL add(const float *x, float *y) { y[id()] += x[id()]; }
-"""
-
-
-@pytest.fixture
-def reaches():
-    if SYSTEM not in usmq.current_queue().device.aspects:
-        pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
-
-
-@pytest.fixture(scope="module")
-def k():
-    names = ("add",)
-    return SimpleNamespace(**{name: usmq.Kernel.from_sycl(ADD, name) for name in names})
-
-
-def address(host):
-    return int(host.__array_interface__["data"][0])
-
-
-def in_place(host, **kwargs):
-    if SYSTEM not in usmq.current_queue().device.aspects:
-        pytest.skip("the device does not use system memory; emulated GPUs have tests of their own")
-    x = usmq.asarray(host, copy=False, **kwargs)
-    assert x.usm_type == "system"
-    return x
-
+from emulated import result
+from host_memory import GPU, address, frozen, in_place
 
 # Arrays in place.
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "f2", "f4", "f8", "c8", "c16"])
-def test_a_numpy_array_is_used_in_place(dtype):
+def test_a_numpy_array_is_used_in_place_on_request(dtype):
     host = np.arange(12).reshape(3, 4).astype(dtype)
+    for copy in (None, True):
+        assert usmq.asarray(host, copy=copy).usm_type == "device"
     x = in_place(host)
-    assert (x.ptr, x.shape, x.strides, str(x.dtype)) == (
-        address(host),
-        (3, 4),
-        host.strides,
-        host.dtype.name,
-    )
+    assert (x.ptr, x.shape, x.strides) == (address(host), (3, 4), host.strides)
+    assert str(x.dtype) == host.dtype.name
     assert not x.readonly
     x.fill(1)
     x.wait()
@@ -85,6 +48,18 @@ def test_strided_views_keep_their_strides(part):
     assert (host == expected).all()
 
 
+@contextlib.contextmanager
+def shared_bytes(size):
+    """Shared memory of a name, which the block must not use at its end."""
+    shared = shared_memory.SharedMemory(create=True, size=size)
+    try:
+        yield shared
+    finally:
+        usmq.trim_memory()
+        shared.close()
+        shared.unlink()
+
+
 def test_every_kind_of_buffer_is_used_in_place():
     with mmap.mmap(-1, 4096) as mapped:
         x = in_place(mapped)
@@ -93,22 +68,13 @@ def test_every_kind_of_buffer_is_used_in_place():
         assert mapped[0] == 7
         del x
         usmq.trim_memory()
-    shared = shared_memory.SharedMemory(create=True, size=4096)
-    try:
+    with shared_bytes(4096) as shared:
         x = in_place(shared.buf)
         x[:3].fill(9)
         x.wait()
-        assert bytes(shared.buf or b"")[:4] == b"\x09\x09\x09\x00"
+        assert bytes(shared.buf)[:4] == b"\x09\x09\x09\x00"
         del x
-        usmq.trim_memory()
-    finally:
-        shared.close()
-        shared.unlink()
-    for host in (
-        bytearray(b"abc"),
-        memoryview(bytearray(b"abc")),
-        array.array("d", [1.0, 2.0, 3.0]),
-    ):
+    for host in (bytearray(b"abc"), memoryview(bytearray(b"abc")), array.array("d", [1, 2, 3])):
         x = in_place(host)
         x[1] = 65
         x.wait()
@@ -118,60 +84,41 @@ def test_every_kind_of_buffer_is_used_in_place():
 
 
 def test_read_only_memory_stays_so():
-    host = np.arange(3.0)
-    host.flags.writeable = False
-    x = in_place(host)
+    x = in_place(frozen())
     assert x.readonly
     with pytest.raises(ValueError, match="read-only"):
         x.fill(1)
 
 
-def test_arrow_numbers_are_used_in_place():
-    values = pa.array([1.5, 2.5, 3.5, 4.5])
-    x = in_place(values)
-    assert x.ptr == values.buffers()[1].address
-    assert x.readonly
-    assert x.tolist() == [1.5, 2.5, 3.5, 4.5]
-    part = in_place(values[1:3])
-    assert (part.ptr, part.tolist()) == (x.ptr + 8, [2.5, 3.5])
-    with pytest.raises(ValueError, match="nulls"):
-        usmq.asarray(pa.array([1, None]), copy=False)
-    with pytest.raises(TypeError):
-        usmq.asarray(pa.array(["a"]), copy=False)
-    with pytest.raises(ValueError, match="chunks"):
-        usmq.asarray(pa.chunked_array([[1], [2]]), copy=False)
-
-
-def address_of(chunks):
-    part = next(chunk for chunk in chunks.chunks if len(chunk))
-    start = part.buffers()[1].address + part.offset * (part.type.bit_width // 8)
-    return start
-
-
 @pytest.mark.parametrize(
-    "chunks",
+    "values",
     [
+        pa.array([1.0, 2.0, 3.0]),
+        pa.array([0.0, 1.0, 2.0, 3.0, 4.0])[1:4],
         pa.chunked_array([[1.0, 2.0, 3.0]]),
         pa.chunked_array([[], [1.0, 2.0, 3.0], []], pa.float64()),
         pa.chunked_array([[0.0, 1.0, 2.0, 3.0, 4.0]]).slice(1, 3),
         pa.chunked_array([[0.0], [1.0, 2.0, 3.0]]).slice(1),
         pa.table({"x": [1.0, 2.0, 3.0]})["x"],
     ],
-    ids=["one", "with empty ones", "slice", "slice of the second", "of a table"],
+    ids=["array", "part", "one", "with empty ones", "slice", "slice of the second", "of a table"],
 )
 @pytest.mark.usefixtures("reaches")
-def test_one_arrow_chunk_with_values_is_used_in_place(chunks):
-    x = usmq.asarray(chunks, copy=False)
+def test_arrow_numbers_in_one_place_are_used_in_place(values):
+    x = usmq.asarray(values, copy=False)
     assert (x.usm_type, x.dtype, x.readonly) == ("system", "float64", True)
-    assert x.ptr == address_of(chunks)
-    del chunks
+    part = next(part for part in getattr(values, "chunks", [values]) if len(part))
+    assert x.ptr == part.buffers()[1].address + part.offset * 8
+    del values, part
     gc.collect()
     assert x.tolist() == [1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize(
-    ("chunks", "text"),
+    ("values", "text"),
     [
+        (pa.array([1, None]), "nulls"),
+        (pa.array(["a"]), "does not hold plain numbers"),
         (pa.chunked_array([[1.0], [2.0]]), r"chunks 0 and 1 .*not contiguous.*combine_chunks\(\)"),
         (pa.chunked_array([[], [1.0], [], [2.0]], pa.float64()), "chunks 1 and 3"),
         (pa.chunked_array([[1.0, None]]), "has nulls"),
@@ -182,9 +129,9 @@ def test_one_arrow_chunk_with_values_is_used_in_place(chunks):
     ],
 )
 @pytest.mark.usefixtures("reaches")
-def test_arrow_data_that_is_no_array_in_place_is_an_error(chunks, text):
+def test_arrow_data_that_is_no_array_in_place_is_an_error(values, text):
     with pytest.raises((ValueError, TypeError), match=text):
-        usmq.asarray(chunks, copy=False)
+        usmq.asarray(values, copy=False)
 
 
 @pytest.mark.usefixtures("reaches")
@@ -220,13 +167,6 @@ def test_dlpack_tensors_of_the_host_are_used_in_place():
     assert (x.ptr, x.tolist()) == (address(host), host.tolist())
 
 
-def test_copies_stay_the_default():
-    host = np.arange(3.0)
-    for copy in (None, True):
-        x = usmq.asarray(host, copy=copy)
-        assert (x.usm_type, x.ptr != address(host)) == ("device", True)
-
-
 def test_the_owner_lives_until_the_last_use_is_complete(kernels):
     host = np.zeros(1 << 16, "u4")
     x = in_place(host)
@@ -248,26 +188,15 @@ def test_the_owner_lives_until_the_last_use_is_complete(kernels):
     assert x.to_numpy()[0] != 0
 
 
-def test_views_of_one_array_are_ordered(kernels):
-    host = np.zeros(4096, "u4")
+def test_views_of_one_array_are_ordered(kernels, advanced):
+    host, expected = np.zeros(4096, "u4"), np.zeros(4096, "u4")
     queues = [usmq.Queue("cpu", in_order=False), usmq.Queue("cpu")]
-    views = [
-        in_place(host, queue=queues[0]),
-        in_place(host[:2048], queue=queues[1]),
-        in_place(host[1024:3072], queue=queues[0]),
-        in_place(host[1000:2000], queue=queues[1]),
-    ]
-    expected = np.zeros(4096, "u4")
     spans = [slice(None), slice(2048), slice(1024, 3072), slice(1000, 2000)]
+    views = [in_place(host[span], queue=queues[n % 2]) for n, span in enumerate(spans)]
     for turn in range(20):
-        steps = 50 + turn
         for view, span in zip(views, spans, strict=True):
-            kernels.advance(view.size, view, np.uint32(steps))
-            state = expected[span]
-            with np.errstate(over="ignore"):
-                for _ in range(steps):
-                    state = state * np.uint32(1664525) + np.uint32(1013904223)
-            expected[span] = state
+            kernels.advance(view.size, view, np.uint32(50 + turn))
+            expected[span] = advanced(expected[span], 50 + turn)
     views[0].wait()
     assert (host == expected).all()
 
@@ -286,7 +215,7 @@ def test_a_view_of_host_usm_is_ordered_with_it(kernels):
 # In other contexts and libraries.
 
 
-def test_system_memory_is_in_reach_in_any_context(queue_of_other_context, k):
+def test_system_memory_is_in_reach_in_any_context(queue_of_other_context, host_kernels):
     host = np.ones(1000, "f4")
     x = in_place(host)
     moved = usmq.collocate(x, queue=queue_of_other_context)
@@ -294,28 +223,35 @@ def test_system_memory_is_in_reach_in_any_context(queue_of_other_context, k):
     step = usmq.explain(x, queue=queue_of_other_context).steps[0]
     assert (step.action, step.bytes) == ("rebind", 0)
     assert "system memory" in step.reason
-    k.add(1000, moved, moved)
-    k.add(1000, x, x)
-    k.add(1000, x, moved, queue=queue_of_other_context)
+    host_kernels.add(1000, moved, moved)
+    host_kernels.add(1000, x, x)
+    host_kernels.add(1000, x, moved, queue=queue_of_other_context)
     x.wait()
     assert (host == 8).all()
 
 
-def test_dlpack_exports_it_as_host_memory(k):
-    host = np.ones(1 << 20, "f4")
-    x = in_place(host)
-    assert x.__dlpack_device__() == (1, 0)
-    k.add(x.size, x, x)
-    theirs = np.from_dlpack(x)
+@pytest.mark.parametrize("take", [np.from_dlpack, np.asarray])
+def test_dlpack_and_the_buffer_protocol_export_it_as_host_memory(host_kernels, take):
+    x = in_place(np.ones(1 << 20, "f4"))
+    host_kernels.add(x.size, x, x)
+    theirs = take(x)
     assert (address(theirs), theirs[0], theirs[-1]) == (x.ptr, 2, 2)
+
+
+def test_it_is_not_exported_as_usm():
+    x = in_place(np.ones(3))
+    assert x.__dlpack_device__() == (1, 0)
     with pytest.raises(BufferError, match="collocate"):
         x.__dlpack__(dl_device=(14, 0))
+    with pytest.raises(AttributeError, match=r"system memory.*is not USM"):
+        _ = x.__sycl_usm_array_interface__
+    assert not hasattr(x, "__usm_ndarray__")
 
 
-def test_arrow_exports_it_as_host_memory(k):
+def test_arrow_exports_it_as_host_memory(host_kernels):
     host = np.ones(1 << 20, "f4")
     x = in_place(host)
-    k.add(x.size, x, x)
+    host_kernels.add(x.size, x, x)
     column = usmq.from_arrow(x)
     assert column.usm_type == "system"
     theirs = pa.array(column.host_view())
@@ -326,21 +262,6 @@ def test_arrow_exports_it_as_host_memory(k):
     table = usmq.Table({"x": x, "n": usmq.zeros(x.size, "f4", queue=x.queue)})
     with pytest.raises(usmq.InteropError, match="system memory and in device USM"):
         pa.record_batch(table)
-
-
-def test_the_buffer_protocol_exports_it_in_place(k):
-    host = np.ones(1 << 20, "f4")
-    x = in_place(host)
-    k.add(x.size, x, x)
-    theirs = np.asarray(x)
-    assert (address(theirs), theirs[5]) == (x.ptr, 2)
-
-
-def test_the_usm_interface_refuses_it_by_name():
-    x = in_place(np.ones(3))
-    with pytest.raises(AttributeError, match=r"system memory.*is not USM"):
-        _ = x.__sycl_usm_array_interface__
-    assert not hasattr(x, "__usm_ndarray__")
 
 
 def test_pools_limits_and_statistics_leave_it_out():
@@ -405,8 +326,7 @@ def test_unsupported_elements_are_errors(host):
 
 
 def test_two_processes_compute_on_shared_memory(run_python):
-    shared = shared_memory.SharedMemory(create=True, size=4096)
-    try:
+    with shared_bytes(4096) as shared:
         mine = in_place(shared.buf)
         mine.fill(3)
         mine.wait()
@@ -426,23 +346,9 @@ shared.close()
         assert run_python(code).stdout.split() == ["3"]
         assert mine[:5].tolist() == [5, 5, 5, 5, 3]
         del mine
-        usmq.trim_memory()
-    finally:
-        shared.close()
-        shared.unlink()
 
 
 # Emulated GPUs.
-
-GPU = (
-    AXPY
-    + """
-import numpy as np
-axpy = usmq.Kernel.from_sycl(AXPY, "axpy")
-def numbers():
-    return np.arange(1000, dtype="f4")
-"""
-)
 
 
 def test_a_gpu_without_system_memory_refuses_arrays_in_place():
@@ -459,9 +365,7 @@ print(usmq.asarray(np.zeros(3)).usm_type)
 
 
 def test_a_gpu_with_system_memory_uses_it_in_place():
-    code = (
-        GPU
-        + """
+    code = f"""{GPU}
 host = numbers()
 x = usmq.asarray(host, copy=False)
 y = usmq.collocate(x, queue="gpu:1")
@@ -474,5 +378,4 @@ z = usmq.zeros(1000, "f4")
 axpy(1000, 1.0, host, z)
 print((z.to_numpy() == host).all())
 """
-    )
     assert result(code, USMQ_EMULATE_SYSTEM_USM="1") == ["system gpu True", "True", "True"]

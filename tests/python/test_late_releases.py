@@ -3,10 +3,9 @@
 import os
 import shlex
 import subprocess
-from pathlib import Path
 
 import pytest
-import usmq
+from c_peer import LIBRARY, needs_library, program
 from emulated import needs_system_usm
 
 LATE = r"""
@@ -271,36 +270,22 @@ int main(int argc, char **argv) {
   return 7;
 }
 """
-PACKAGE = Path(usmq.__file__).parent
-LIBRARY = PACKAGE / "lib" / "libusmq.so.0"
 
 
-@pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
+@needs_library
 @pytest.mark.parametrize("when", ["destructor", "before", "after"])
 @pytest.mark.parametrize("order", ["usmq first", "usmq last", "usmq found"])
 def test_a_c_program_releases_at_its_end(tmp_path, library, order, when):
-    (tmp_path / "program.c").write_text(PROGRAM)
-    libraries = [str(LIBRARY), str(library)] if order == "usmq first" else [str(library)]
-    if order == "usmq last":
-        libraries.append(str(LIBRARY))
-    command = [*shlex.split(os.environ.get("CC", "cc")), "-D_GNU_SOURCE", "-Wl,--no-as-needed"]
+    libraries = [library]
+    if order != "usmq found":
+        libraries.insert(0 if order == "usmq first" else 1, LIBRARY)
     paths = [f"-Wl,-rpath,{folder}" for folder in (LIBRARY.parent, library.parent)]
-    build = [tmp_path / "program.c", "-o", tmp_path / "program", *libraries, *paths, "-ldl"]
-    subprocess.run([*command, f"-I{PACKAGE / 'include'}", *build], check=True, timeout=60)
-    run = [tmp_path / "program", when]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    command = [program(tmp_path, PROGRAM, *libraries, *paths), when]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 7, done.stderr
     # The scopes of the main thread end before any exit handler: status 8. Only handlers that were
     # registered after the first query run before usmq's own, after which the status is 18.
-    found = sorted(done.stderr.splitlines())
-    if when == "after":
-        assert found == ["current: 8", "released 38", "scope: 8"]
-    else:
-        frees = ["free: 18"] * 9
-        assert found == [
-            "allocate: 18",
-            "current: 18",
-            *frees,
-            "released 38",
-            "scope: 18",
-        ]
+    refused = ["current: 8", "released 38", "scope: 8"]
+    if when != "after":
+        refused = ["allocate: 18", "current: 18", *["free: 18"] * 9, "released 38", "scope: 18"]
+    assert sorted(done.stderr.splitlines()) == refused
