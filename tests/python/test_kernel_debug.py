@@ -1,8 +1,5 @@
 """Kernels built with debug=True: accesses outside of arrays are errors, and change nothing."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import usmq
@@ -14,10 +11,13 @@ SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((sycl::ext::oneapi::experimental::nd_range_ker
 """
 
 
-def build(params, body, *, before="", dims=1, **options):
+ITEM = "sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id()"
+
+
+def build(params, body, *, before="", dims=1, debug=True, **options):
     """A debug build of a kernel `f` with this body."""
     source = f"{HEADER}{before}\nUSMQ_KERNEL({dims}) void f({params}) {{ {body} }}"
-    return usmq.Kernel.from_sycl(source, "f", debug=True, **options)
+    return usmq.Kernel.from_sycl(source, "f", debug=debug, **options)
 
 
 def fails(kernel, size, *args, match, **options):
@@ -51,22 +51,17 @@ def test_a_read_one_past_the_end_is_an_error_that_names_it():
 
 @pytest.mark.parametrize(
     ("index", "shown"),
-    [("-1", "-1"), ("1000000000000", "1000000000000"), ("-(1l << 40)", str(-(2**40)))],
+    [
+        ("-1", "-1"),
+        ("1000000000000", "1000000000000"),
+        ("-(1l << 40)", str(-(2**40))),
+        ("global_id(0) - 1", "-1"),
+    ],
 )
-def test_negative_and_far_indices_are_errors(index, shown):
+def test_negative_far_and_wrapped_indices_are_errors(index, shown):
     kernel = build("int *x", f"x[{index}] = 1;")
-    fails(kernel, 1, usmq.zeros(4, "i4"), match=f"argument 0 .x.: .* accessed index {shown},")
-
-
-def test_an_unsigned_index_below_zero_is_an_error():
-    kernel = build("const int *x, int *y", "y[global_id(0)] = x[global_id(0) - 1];")
-    fails(
-        kernel,
-        4,
-        usmq.zeros(4, "i4"),
-        usmq.zeros(4, "i4"),
-        match="work-item 0 of .4. read index -1",
-    )
+    match = rf"argument 0 .x.: work-item 0 of .1. accessed index {shown},"
+    fails(kernel, 1, usmq.zeros(4, "i4"), match=match)
 
 
 def test_a_write_out_of_range_leaves_neighbours_unchanged():
@@ -88,9 +83,12 @@ def test_the_first_of_many_errors_is_reported_with_the_count():
 
 def test_each_array_has_its_own_bounds():
     kernel = build("const int *x, float a, int *y", "auto i = global_id(0); y[i] = int(a) * x[i];")
-    fails(kernel, 4, usmq.zeros(3, "i4"), 2.0, usmq.zeros(4, "i4"), match="argument 0 .x.")
-    fails(kernel, 4, usmq.zeros(4, "i4"), 2.0, usmq.zeros(3, "i4"), match="argument 2 .y.")
-    fails(kernel, 1, usmq.zeros(0, "i4"), 2.0, usmq.zeros(3, "i4"), match="has 0 elements of int32")
+    for size, x, y, match in (
+        (4, 3, 4, "argument 0 .x."),
+        (4, 4, 3, "argument 2 .y."),
+        (1, 0, 3, "has 0 elements of int32"),
+    ):
+        fails(kernel, size, usmq.zeros(x, "i4"), 2.0, usmq.zeros(y, "i4"), match=match)
 
 
 @pytest.mark.parametrize(
@@ -149,14 +147,10 @@ def test_correct_pointers_give_the_same_results():
       float s = *p++ + (q - x) + (p == q) + (none == nullptr) + own[2] + first(own, 1) + *(o + 1);
       row r = y + i; r[0] = s * n; *(y + i) += i[x]; if (i == 0) atomic_add(y + i, 1);"""
     before = ROW + "const float *x_end(const float *p) { return p + 8; }\nusing row = float *;"
-    source = (
-        f"{HEADER}{before}\nUSMQ_KERNEL(1) void f(const float *__restrict x, row y) {{ {body} }}"
-    )
-    x = usmq.arange(8, dtype="f4")
-    found = []
+    x, found = usmq.arange(8, dtype="f4"), []
     for debug in (False, True):
         y = usmq.zeros(8, "f4")
-        usmq.Kernel.from_sycl(source, "f", debug=debug)(8, x, y)
+        build("const float *__restrict x, row y", body, before=before, debug=debug)(8, x, y)
         found.append(y.tolist())
     assert found[0] == found[1]
     assert found[0][7] == 8 * (7 + 8 + 1 + 1 + 3 + 2 + 2) + 7
@@ -179,14 +173,9 @@ def test_a_cast_between_elements_is_reported_in_bytes():
 
 
 def test_atomic_operations_are_checked():
-    for call in (
-        "atomic_add(&x[i], 1)",
-        "atomic_max(x + i, 1)",
-        "atomic_exchange(x + i, 2)",
-        "atomic_store(x + i, 2)",
-    ):
+    for call in ("add(&x[i], 1)", "max(x + i, 1)", "exchange(x + i, 2)", "store(x + i, 2)"):
         whole, inner = guarded(4)
-        kernel = build("int *x", f"auto i = global_id(0); {call};")
+        kernel = build("int *x", f"auto i = global_id(0); atomic_{call};")
         kernel(4, inner)
         fails(kernel, 5, inner, match="accessed index 4,")
         assert whole.tolist()[12:] == [7] * 8
@@ -195,9 +184,8 @@ def test_atomic_operations_are_checked():
 def test_a_plain_pointer_beyond_the_end_is_an_error():
     # Macros are not rewritten, so `p` is a plain pointer.
     define = "#define PLAIN(p, v) const float *p = v\n"
-    kernel = build(
-        "const float *x, float *y", "PLAIN(p, x + 4); PLAIN(q, x + 5); y[0] = q - p;", before=define
-    )
+    body = "PLAIN(p, x + 4); PLAIN(q, x + 5); y[0] = q - p;"
+    kernel = build("const float *x, float *y", body, before=define)
     fails(kernel, 1, usmq.zeros(4, "f4"), usmq.zeros(1, "f4"), match="index 5")
 
 
@@ -205,13 +193,13 @@ def test_a_plain_pointer_beyond_the_end_is_an_error():
 
 
 def test_arguments_are_checked_as_in_other_kernels():
-    kernel = build(
-        "float a, const float *x, local_memory<float> part, float2 v, float *y", "y[0] = a;"
-    )
+    params = "float a, const float *x, local_memory<float> part, float2 v, float *y"
+    kernel = build(params, "y[0] = a;")
     assert repr(kernel) == (
         "<usmq.Kernel f(float32, const float32 *, local memory, float32[2], float32 *), debug>"
     )
     assert kernel.debug
+    assert not build("", "", debug=False).debug
     x, part = usmq.zeros(4, "f4"), usmq.local(16)
     kernel(4, 3, x, part, (1, 2), x.copy(), local_size=4)
     for args, why in [
@@ -220,14 +208,10 @@ def test_arguments_are_checked_as_in_other_kernels():
         ((x, x, part, (1, 2), x), "argument 0"),
         ((3, usmq.zeros((4, 4), "f4").T, part, (1, 2), x), "strided"),
     ]:
-        with pytest.raises(usmq.LaunchError, match=why):
-            kernel(4, *args, local_size=4)
-    with pytest.raises(usmq.LaunchError, match="dimension"):
-        kernel((2, 2), 3, x, part, (1, 2), x, local_size=(2, 2))
-    plain = usmq.Kernel.from_sycl(f"{HEADER}USMQ_KERNEL(1) void f() {{}}", "f")
-    assert not plain.debug
+        fails(kernel, 4, *args, local_size=4, match=why)
+    fails(kernel, (2, 2), 3, x, part, (1, 2), x, local_size=(2, 2), match="dimension")
     with pytest.raises(TypeError):
-        usmq.Kernel.from_sycl(f"{HEADER}USMQ_KERNEL(1) void f() {{}}", "f", debug="yes")
+        build("", "", debug="yes")
 
 
 def test_host_arrays_are_checked():
@@ -255,8 +239,7 @@ def test_an_empty_range_and_several_launches_work():
 
 def test_kernels_with_sycl_headers_are_checked():
     source = f"""{SYCL} void f(const float *x, float *y, sycl::local_accessor<int, 1> part) {{
-      auto item = sycl::ext::oneapi::this_work_item::get_nd_item<1>();
-      auto i = item.get_global_linear_id();
+      auto i = {ITEM};
       const float *p = x;
       sycl::atomic_ref<float, sycl::memory_order::relaxed, sycl::memory_scope::device> at(y[i]);
       part[0] = 1;
@@ -271,8 +254,7 @@ def test_kernels_with_sycl_headers_are_checked():
 
 def test_a_conditional_write_with_sycl_headers_builds():
     # The driver for CPUs crashed on this kernel while the report was inlined.
-    item = "sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id()"
-    source = f"{SYCL} void f(float *x, size_t n) {{ if ({item} == 0) x[n] = -1; }}"
+    source = f"{SYCL} void f(float *x, size_t n) {{ if ({ITEM} == 0) x[n] = -1; }}"
     kernel = usmq.Kernel.from_sycl(source, "f", debug=True)
     x = usmq.zeros(4, "f4")
     kernel(4, x, 3)
@@ -281,14 +263,8 @@ def test_a_conditional_write_with_sycl_headers_builds():
 
 
 def test_a_template_kernel_is_checked():
-    source = SYCL.replace('extern "C" ', "template <class T> ") + (
-        "void f(T a, const T *x, T *y) {"
-        "auto i = sycl::ext::oneapi::this_work_item::get_nd_item<1>().get_global_linear_id();"
-        "y[i] = a * x[i]; }"
-    )
-    source = source.replace(
-        "SYCL_EXTERNAL\nSYCL_EXT_ONEAPI_FUNCTION_PROPERTY", "SYCL_EXT_ONEAPI_FUNCTION_PROPERTY"
-    )
+    marked = SYCL.replace('extern "C" SYCL_EXTERNAL', "template <class T>")
+    source = f"{marked} void f(T a, const T *x, T *y) {{ auto i = {ITEM}; y[i] = a * x[i]; }}"
     kernel = usmq.Kernel.from_sycl(source, "f<float>", debug=True)
     x, y = usmq.arange(4, dtype="f4"), usmq.zeros(4, "f4")
     kernel(4, 2.0, x, y)
@@ -308,28 +284,23 @@ def test_errors_of_the_source_are_those_of_a_build_without_debug():
 
 def test_a_kernel_that_cannot_be_checked_is_refused_with_the_fix():
     whole = f"{HEADER}#define F USMQ_KERNEL(1) void f(float *x) {{ x[0] = 1; }}\nF"
-    with pytest.raises(
-        usmq.KernelBuildError, match="definition of the kernel in the source itself"
-    ):
+    match = "definition of the kernel in the source itself"
+    with pytest.raises(usmq.KernelBuildError, match=match):
         usmq.Kernel.from_sycl(whole, "f", debug=True)
-    define = "#define POINTER(x) float *x\n"
     with pytest.raises(usmq.KernelBuildError, match="cannot read parameter 0"):
-        build("POINTER(x)", "x[0] = 1;", before=define)
+        build("POINTER(x)", "x[0] = 1;", before="#define POINTER(x) float *x\n")
+    body = "float *rows[1] = {x}; float **all = rows; auto p = true ? x : all[0]; p[0] = 1;"
     with pytest.raises(usmq.KernelBuildError, match=r"builds without debug[^$]*as auto"):
-        build(
-            "float *x",
-            "float *rows[1] = {x}; float **all = rows; auto p = true ? x : all[0]; p[0] = 1;",
-        )
+        build("float *x", body)
 
 
-def test_a_far_index_ends_a_process_without_debug():
+def test_a_far_index_ends_a_process_without_debug(run_python):
     program = f"""
 import usmq
 source = '''{HEADER}USMQ_KERNEL(1) void f(int *x) {{ x[1l << 44] = 1; }}'''
 usmq.Kernel.from_sycl(source, "f", debug=DEBUG)(1, usmq.zeros(4, "i4")).wait()
 """
-    for debug, text in (("False", ""), ("True", 'usmq.LaunchError: kernel "f", argument 0')):
-        command = [sys.executable, "-c", program.replace("DEBUG", debug)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 1 if text else done.returncode < 0, done.stderr
-        assert text in done.stderr
+    assert run_python(program.replace("DEBUG", "False"), check=False).returncode < 0
+    done = run_python(program.replace("DEBUG", "True"), check=False)
+    assert done.returncode == 1, done.stderr
+    assert 'usmq.LaunchError: kernel "f", argument 0' in done.stderr
