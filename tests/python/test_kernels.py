@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -50,10 +49,11 @@ def test_each_work_item_runs_exactly_once_for_any_global_size(kernels, n):
 
 
 def test_two_and_three_dimensions_are_in_c_order(kernels):
-    x = usmq.zeros((5, 7), "i4")
-    kernels.index2((5, 7), x)
-    r, c = np.indices((5, 7))
-    np.testing.assert_array_equal(x.to_numpy(), 100 * r + c)
+    for options in ({}, {"local_size": (2, 3)}):
+        x = usmq.zeros((4, 6), "i4")
+        kernels.index2((4, 6), x, **options)
+        r, c = np.indices((4, 6))
+        np.testing.assert_array_equal(x.to_numpy(), 100 * r + c)
     y = usmq.zeros((2, 3, 4), "i4")
     kernels.index3((2, 3, 4), y)
     p, r, c = np.indices((2, 3, 4))
@@ -71,13 +71,6 @@ def test_a_local_size_gives_work_groups_of_that_size(kernels, local):
     np.testing.assert_array_equal(place.to_numpy(), i % length)
 
 
-def test_a_local_size_of_two_dimensions(kernels):
-    x = usmq.zeros((4, 6), "i4")
-    kernels.index2((4, 6), x, local_size=(2, 3))
-    r, c = np.indices((4, 6))
-    np.testing.assert_array_equal(x.to_numpy(), 100 * r + c)
-
-
 def test_an_empty_global_size_does_nothing(kernels):
     x = usmq.zeros(4, "u4")
     for size in (0, (0,)):
@@ -89,17 +82,11 @@ def test_an_empty_global_size_does_nothing(kernels):
     kernels.advance(0, empty, 1).wait()
 
 
-def test_a_kernel_gets_the_first_element_of_a_view(kernels):
-    x = usmq.zeros(10, "u4")
-    kernels.advance(4, x[3:7], 1)
-    assert (x.to_numpy() != 0).tolist() == [False] * 3 + [True] * 4 + [False] * 3
-
-
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_a_kernel_accepts_every_usm_kind(kernels, kind):
+def test_a_kernel_accepts_every_usm_kind_and_gets_the_first_element_of_a_view(kernels, kind):
     x = usmq.zeros(10, "f4", usm_type=kind)
-    kernels.fill(10, x, 1.5)
-    assert x.to_numpy().tolist() == [1.5] * 10
+    kernels.fill(4, x[3:7], 1.5)
+    assert x.tolist() == [0] * 3 + [1.5] * 4 + [0] * 3
 
 
 def test_an_explicit_queue_runs_the_kernel(queue, kernels):
@@ -121,17 +108,15 @@ def test_data_on_two_queues_needs_an_explicit_queue(queue, kernels):
     assert y.to_numpy().tolist() == [1] * 4
 
 
-def test_data_of_another_context_is_refused_even_on_an_explicit_queue(queue, other_queue, kernels):
+def test_a_kernel_follows_its_data_to_another_context_and_refuses_a_mixture(
+    queue, other_queue, kernels
+):
     here, there = usmq.zeros(4), usmq.zeros(4, queue=other_queue)
     for q in (None, queue, other_queue):
         with pytest.raises(usmq.PlacementError, match="collocate"):
             kernels.axpy(4, 1.0, here, there, 4, queue=q)
-
-
-def test_a_kernel_follows_its_data_to_another_context(other_queue, kernels):
-    x = usmq.zeros(10, "f4", queue=other_queue)
-    kernels.fill(10, x, 2.5)
-    assert x.to_numpy().tolist() == [2.5] * 10
+    kernels.fill(4, there, 2.5)
+    assert there.tolist() == [2.5] * 4
 
 
 def test_access_marks_do_not_change_the_result(kernels):
@@ -139,15 +124,6 @@ def test_access_marks_do_not_change_the_result(kernels):
     kernels.fill(8, usmq.write(y), 1.0)
     kernels.axpy(8, 2.0, usmq.read(x), y, 8)
     assert y.to_numpy().tolist() == [1 + 2 * i for i in range(8)]
-
-
-def test_events_report_completion(kernels):
-    x = usmq.zeros(1, "u4")
-    event = kernels.advance(1, x, 30_000_000)
-    assert event.done() is False
-    event.wait()
-    event.wait()
-    assert event.done() is True
 
 
 def test_profiling_measures_the_kernel(queue, kernels):
@@ -162,28 +138,16 @@ def test_profiling_measures_the_kernel(queue, kernels):
     assert times[1] > 1_000_000, "nanoseconds"
 
 
-def test_profiling_of_a_plain_queue_is_an_error(kernels):
-    event = kernels.fill(4, usmq.zeros(4), 1.0)
-    with pytest.raises((usmq.Error, ValueError), match="profiling"):
-        event.timestamps  # noqa: B018
-
-
-def test_a_build_error_has_the_compiler_log():
-    with pytest.raises(usmq.KernelBuildError) as caught:
-        usmq.Kernel.from_sycl(BROKEN, "broken")
-    assert "error:" in caught.value.log
-    assert "undeclared_name" in caught.value.log
-    assert "broken" in str(caught.value)
-
-
-def test_a_failed_build_is_not_cached():
+def test_a_build_error_has_the_compiler_log_and_is_not_cached():
     for _ in range(2):
-        with pytest.raises(usmq.KernelBuildError, match="broken"):
+        with pytest.raises(usmq.KernelBuildError, match="broken") as caught:
             usmq.Kernel.from_sycl(BROKEN, "broken")
+        assert "error:" in caught.value.log
+        assert "undeclared_name" in caught.value.log
     fixed = BROKEN.replace("undeclared_name", "42")
     x = usmq.zeros(1, "i4")
     usmq.Kernel.from_sycl(fixed, "broken")(1, x)
-    assert x.to_numpy().tolist() == [42]
+    assert x.tolist() == [42]
 
 
 @pytest.mark.parametrize("name", ["nosuch", "", "adv", "advance\0", "main"])
@@ -192,9 +156,7 @@ def test_a_kernel_missing_from_the_source_is_an_error(source, name):
         usmq.Kernel.from_sycl(source, name)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " \n", "// f", "no C++ at all", '#error "stop"', "int x;", "\0"]
-)
+@pytest.mark.parametrize("text", ["", " \n", "// f", "no C++", '#error "stop"', "int x;", "\0"])
 def test_an_invalid_source_is_a_build_error(text):
     with pytest.raises((usmq.KernelBuildError, ValueError)):
         usmq.Kernel.from_sycl(text, "f")
@@ -234,21 +196,18 @@ def test_params_with_unknown_types_are_refused(source, params):
         usmq.Kernel.from_sycl(source, "fill", params=params)
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
+def test_params_that_contradict_the_source_are_refused_at_build():
+    text = f"{HEAD}{KERNEL} scale(float a, const float *x, float *y, size_t n) {{ }}"
+    for params, message in [
         (("f8", usmq.read("f4"), usmq.write("f4"), "u8"), "parameter 0 is float32 .* float64 in"),
         (("f4", usmq.read("i4"), usmq.write("f4"), "u8"), "parameter 1 .* pointer to int32"),
         (("f4", "f4", usmq.write("f4"), "u8"), "parameter 1 is a pointer"),
         (("f4", usmq.read("f4"), usmq.local(4), "u8"), "parameter 2 .* local memory"),
         ((usmq.read("f4"), usmq.write("f4"), "u8"), "params has 3 .* source has 4"),
         ((), "params has 0"),
-    ],
-)
-def test_params_that_contradict_the_source_are_refused_at_build(params, message):
-    text = f"{HEAD}{KERNEL} scale(float a, const float *x, float *y, size_t n) {{ }}"
-    with pytest.raises(ValueError, match=message):
-        usmq.Kernel.from_sycl(text, "scale", params=params)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            usmq.Kernel.from_sycl(text, "scale", params=params)
 
 
 def test_params_refine_types_read_from_the_source():
@@ -260,17 +219,13 @@ def test_params_refine_types_read_from_the_source():
     assert z.to_numpy().tolist() == [2j * 0x3F80]
 
 
-@pytest.mark.parametrize("place", ["name", "source", "option"])
+@pytest.mark.parametrize("place", range(3), ids=["source", "name", "option"])
 def test_a_nul_character_in_a_string_is_a_value_error(place):
-    texts = {
-        "name": "put",
-        "source": f"{HEAD}{KERNEL} put(int *x) {{ x[0] = 1; }}",
-        "option": "-DA",
-    }
+    texts = [f"{HEAD}{KERNEL} put(int *x) {{ x[0] = 1; }}", "put", "-DA"]
     texts[place] += "\0x"
     for build in (usmq.Kernel.from_sycl, usmq.Kernel.from_opencl):
         with pytest.raises(ValueError, match="NUL"):
-            build(texts["source"], texts["name"], options=[texts["option"]])
+            build(*texts[:2], options=[texts[2]])
 
 
 def test_memory_dropped_while_its_kernel_runs_is_not_reused(queue, kernels):
@@ -282,17 +237,6 @@ def test_memory_dropped_while_its_kernel_runs_is_not_reused(queue, kernels):
         y = usmq.full(512, turn, "u4", queue=other)
         assert (y.to_numpy() == turn).all()
     queue.wait()
-
-
-def test_many_threads_launch_one_kernel(kernels, advanced):
-    def work(number):
-        x = usmq.full(64, number, "u4")
-        for _ in range(100):
-            kernels.advance(64, x, number)
-        return bool((x.to_numpy() == advanced(np.full(64, number), 100 * number)).all())
-
-    with ThreadPoolExecutor(16) as pool:
-        assert all(pool.map(work, range(16)))
 
 
 def test_compiled_kernels_are_cached_in_a_folder_of_usmq(run_python, tmp_path):
