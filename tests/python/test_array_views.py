@@ -98,47 +98,23 @@ def test_random_chains_of_views_match_numpy(seed):
         assert_same_view(x, host, base_x, base_host)
 
 
-@pytest.mark.parametrize(
-    "index",
-    [4, -5, (0, 5), (0, 0, -7), (0, 0, 0, 0), (..., ...), (KEEP,) * 4, (..., 9), 2**70],
-    ids=str,
-)
-def test_an_index_out_of_bounds_is_an_index_error(index):
+def test_an_index_out_of_bounds_is_an_index_error():
     _, x = base()
-    with pytest.raises(IndexError):
-        x[index]
+    for index in (4, -5, (0, 5), (0, 0, -7), (0, 0, 0, 0), (..., ...), (KEEP,) * 4, (..., 9)):
+        with pytest.raises(IndexError):
+            x[index]
+    for index in (2**63, -(2**63) - 1, 10**30, -(10**30), 10**5000):
+        for key, where in ((index, "axis 0 with extent 4"), ((0, index), "axis 1 with extent 5")):
+            with pytest.raises(IndexError, match=f"out of range for {where}"):
+                x[key]
 
 
-@pytest.mark.parametrize(
-    "index", [2**63, -(2**63) - 1, 10**30, -(10**30), 10**5000], ids=int.bit_length
-)
-def test_an_index_beyond_the_address_space_reports_axis_and_extent(index):
+def test_advanced_indices_are_refused():
     _, x = base()
-    for key, where in ((index, "axis 0 with extent 4"), ((0, index), "axis 1 with extent 5")):
-        with pytest.raises(IndexError, match=f"out of range for {where}"):
-            x[key]
-
-
-@pytest.mark.parametrize(
-    "index",
-    [
-        [0, 1],
-        np.array([0, 1]),
-        np.array([True, False, True, False]),
-        True,
-        1.0,
-        "0",
-        {},
-        slice(0, 4, 0),
-        slice(0.0, 1.0),
-        (0, [1]),
-    ],
-    ids=str,
-)
-def test_advanced_indices_are_refused(index):
-    _, x = base()
-    with pytest.raises((IndexError, TypeError, ValueError)):
-        x[index]
+    arrays = [[0, 1], np.array([0, 1]), np.array([True, False, True, False]), (0, [1])]
+    for index in [*arrays, True, 1.0, "0", {}, slice(0, 4, 0), slice(0.0, 1.0)]:
+        with pytest.raises((IndexError, TypeError, ValueError)):
+            x[index]
 
 
 def test_an_index_of_a_0_d_array():
@@ -150,68 +126,40 @@ def test_an_index_of_a_0_d_array():
         x[0]
 
 
-def test_iteration_creates_rows_on_demand():
+def test_iteration_creates_the_rows_on_demand():
     endless = iter(usmq.empty((2**40, 0)))
     assert next(endless).shape == next(endless).shape == (0,)
-    x = usmq.asarray([[1, 2], [3, 4]])
-    assert [row.to_numpy().tolist() for row in x] == [[1, 2], [3, 4]]
+    host, x = base()
+    assert [row.tolist() for row in x] == host.tolist()
     assert list(usmq.empty(0)) == []
     with pytest.raises(TypeError, match="without axes"):
         iter(usmq.zeros(()))
 
 
-def test_iteration_gives_the_rows():
-    host, x = base()
-    rows = list(x)
-    assert len(rows) == 4
-    for row, expected in zip(rows, host, strict=True):
-        np.testing.assert_array_equal(row.to_numpy(), expected)
-
-
 @pytest.mark.parametrize(
-    ("shape", "to"),
+    ("shape", "shapes"),
     [
-        ((4, 6), (24,)),
-        ((4, 6), (2, 2, 6)),
-        ((4, 6), (-1,)),
-        ((4, 6), (3, -1)),
-        ((4, 6), (4, 1, 6, 1)),
-        ((1,), ()),
-        ((), (1, 1)),
-        ((), ()),
-        ((0, 3), (0,)),
-        ((0, 3), (5, 0)),
-        ((2, 0), (0, 7)),
-        ((3,), (-1, 3)),
+        ((4, 6), [(24,), (2, 2, 6), (-1,), (3, -1), (4, 1, 6, 1)]),
+        ((1,), [()]),
+        ((), [(1, 1), ()]),
+        ((0, 3), [(0,), (5, 0)]),
+        ((2, 0), [(0, 7)]),
+        ((3,), [(-1, 3)]),
     ],
 )
-def test_reshape_is_a_view_in_c_order(shape, to):
+def test_reshape_is_a_view_in_c_order(shape, shapes):
     host = np.arange(np.prod(shape, dtype=int), dtype="f4").reshape(shape)
     x = usmq.asarray(host)
-    assert_same_view(x.reshape(to), host.reshape(to), x, host)
-    assert_same_view(x.reshape(list(to)), host.reshape(to), x, host)
-    if to:
-        assert_same_view(x.reshape(*to), host.reshape(to), x, host)
+    for to in shapes:
+        for y in [x.reshape(to), x.reshape(list(to)), *([x.reshape(*to)] if to else [])]:
+            assert_same_view(y, host.reshape(to), x, host)
 
 
-@pytest.mark.parametrize(
-    ("shape", "to"),
-    [
-        ((4, 6), (5, 5)),
-        ((4, 6), (-1, 5)),
-        ((4, 6), (-1, -1)),
-        ((4, 6), (-2, 12)),
-        ((4, 6), (-4, -6)),
-        ((4, 6), ()),
-        ((0, 3), (-1, 0)),
-        ((0, 3), (1,)),
-        ((4, 6), (2**40, 2**40)),
-        ((4, 6), (2**32, 2**32, 24)),
-    ],
-)
-def test_a_reshape_that_does_not_fit_is_a_value_error(shape, to):
-    with pytest.raises(ValueError, match="shape"):
-        usmq.zeros(shape).reshape(to)
+def test_a_reshape_that_does_not_fit_is_a_value_error():
+    wrong = [(5, 5), (-1, 5), (-1, -1), (-2, 12), (-4, -6), (), (2**40, 2**40), (2**32, 2**32, 24)]
+    for shape, to in [*(((4, 6), to) for to in wrong), ((0, 3), (-1, 0)), ((0, 3), (1,))]:
+        with pytest.raises(ValueError, match="shape"):
+            usmq.zeros(shape).reshape(to)
 
 
 def test_a_reshape_of_a_strided_view_never_mixes_elements():
@@ -235,30 +183,3 @@ def test_transposed_twice_is_the_same_view():
     assert_same_view(x.T.T, host, x, host)
     assert usmq.zeros(()).T.shape == ()
     assert usmq.zeros((0, 3)).T.shape == (3, 0)
-
-
-def test_a_write_through_a_view_changes_its_base():
-    host, x = base()
-    host[1:3, ::-2, 0] = 9
-    x[1:3, ::-2, 0].copy_from(np.full((2, 3), 9, "i4"))
-    np.testing.assert_array_equal(x.to_numpy(), host)
-
-
-def test_a_view_keeps_the_memory_of_its_base():
-    _, x = base()
-    row = x[2]
-    del x
-    others = [usmq.zeros(120, "i4") for _ in range(50)]
-    assert row.to_numpy().ravel().tolist() == list(range(60, 90))
-    del others
-
-
-def test_assignment_by_index_is_refused_or_changes_the_array():
-    host, x = base()
-    try:
-        x[0] = 5
-    except TypeError:
-        np.testing.assert_array_equal(x.to_numpy(), host)
-    else:
-        host[0] = 5
-        np.testing.assert_array_equal(x.to_numpy(), host)
