@@ -52,7 +52,7 @@ ARGUMENTS = {
 
 # Statuses of usmq.h.
 SELECTOR, DEVICE_NOT_FOUND, PLACEMENT, ALLOCATION = 1, 2, 3, 4
-VALUE, TYPE, RUNTIME_NOT_FOUND, CAPTURE = 8, 9, 11, 17
+INTEROP, VALUE, TYPE, RUNTIME_NOT_FOUND, CAPTURE = 7, 8, 9, 11, 17
 
 needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
 

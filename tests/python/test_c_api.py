@@ -169,7 +169,7 @@ def test_scopes_are_exited_once_innermost_first_and_in_their_context(peer, other
         peer.leave(inner)
 
     def leave():
-        with refused(VALUE, "not open on this thread"):
+        with refused(VALUE, "not the innermost"):
             peer.leave(inner)
 
     in_threads(leave)

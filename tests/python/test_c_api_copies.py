@@ -5,7 +5,7 @@ from ctypes import addressof
 
 import pytest
 import usmq
-from c_peer import CAPTURE, PACKAGE, VALUE, Exported, Peer, compiled, declared, refused
+from c_peer import CAPTURE, INTEROP, PACKAGE, VALUE, Exported, Peer, compiled, declared, refused
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_copies_without_an_address_or_too_large_are_refused(peer):
         with refused(VALUE, "pass two valid addresses"):
             peer.call("copy", *arguments)
     block, target = peer.allocate(1000), ctypes.create_string_buffer(1 << 20)
-    with refused(VALUE, "beyond its allocation"):
+    with refused(INTEROP, "beyond its allocation"):
         peer.call("copy", addressof(target), block, 1 << 20)
     peer.call("free", block)
 
