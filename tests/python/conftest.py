@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import dpctl
 import host_memory
 import numpy as np
 import pytest
@@ -53,6 +54,17 @@ def no_process_default():
 @pytest.fixture
 def queue():
     return usmq.current_queue()
+
+
+@pytest.fixture(scope="session")
+def five_queues():
+    """Return five queues of the default device that differ, the plain one first."""
+    device = usmq.current_queue().device
+    found = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
+    found += [usmq.Queue(device, in_order=False, profiling=each) for each in (False, True)]
+    found.append(usmq.Queue(dpctl.SyclQueue(device.filter_string)))
+    assert len(set(found)) == 5
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -12,52 +12,21 @@ from contextlib import ExitStack
 import dpctl
 import pytest
 import usmq
-
-# Which levels are given, and which of them then decides.
-PRECEDENCE = [
-    ("", "sycl"),
-    ("default", "default"),
-    ("scope", "scope"),
-    ("scope default", "scope"),
-    ("data", "data"),
-    ("data default", "data"),
-    ("data scope", "data"),
-    ("data scope default", "data"),
-    ("explicit", "explicit"),
-    ("explicit default", "explicit"),
-    ("explicit scope", "explicit"),
-    ("explicit scope default", "explicit"),
-    ("explicit data", "explicit"),
-    ("explicit data default", "explicit"),
-    ("explicit data scope", "explicit"),
-    ("explicit data scope default", "explicit"),
-]
+from conftest import in_threads
 
 HOW = {
     "follow": lambda data, queue: usmq.follow(*data, queue=queue),
     "asarray": lambda data, queue: usmq.asarray(data[0] if data else [1, 2], queue=queue).queue,
 }
 
-
-@pytest.fixture(scope="module")
-def queues():
-    """Return five queues that differ, of one device."""
-    device = usmq.current_queue().device
-    found = {
-        "sycl": usmq.Queue(device),
-        "default": usmq.Queue(device, profiling=True),
-        "scope": usmq.Queue(device, in_order=False),
-        "data": usmq.Queue(device, in_order=False, profiling=True),
-        "explicit": usmq.Queue(dpctl.SyclQueue(device.filter_string)),
-    }
-    assert len(set(found.values())) == 5
-    return found
+# The most specific level that is given decides.
+LEVELS = ("explicit", "data", "scope", "default")
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize(("given", "decides"), PRECEDENCE, ids=[row[0] for row in PRECEDENCE])
-def test_the_most_specific_level_that_is_given_decides(queues, given, decides, how):
-    levels = given.split()
+@pytest.mark.parametrize("given", list(itertools.product([True, False], repeat=4)), ids=str)
+def test_the_most_specific_level_that_is_given_decides(queues, given, how):
+    levels = list(itertools.compress(LEVELS, given))
     data = [usmq.zeros(2, queue=queues["data"])] if "data" in levels else []
     with ExitStack() as scopes:
         if "default" in levels:
@@ -65,9 +34,14 @@ def test_the_most_specific_level_that_is_given_decides(queues, given, decides, h
         if "scope" in levels:
             scopes.enter_context(usmq.use_queue(queues["scope"]))
         explicit = queues["explicit"] if "explicit" in levels else None
-        assert HOW[how](data, explicit) == queues[decides]
+        assert HOW[how](data, explicit) == queues[[*levels, "sycl"][0]]
         if not {"explicit", "data"} & set(levels):
-            assert usmq.current_queue() == queues[decides]
+            assert usmq.current_queue() == queues[[*levels, "sycl"][0]]
+
+
+@pytest.fixture
+def queues(five_queues):
+    return dict(zip(("sycl", "default", "scope", "data", "explicit"), five_queues, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -100,32 +74,19 @@ def test_a_kernel_runs_on_the_queue_of_its_data_by_default(queues, source):
         assert len(fill(4, plain, 1.0, queue=queues["default"]).timestamps) == 3
 
 
-def test_scopes_nest_and_restore(queues):
-    with usmq.use_queue(queues["scope"]) as outer:
-        assert outer == usmq.current_queue() == queues["scope"]
-        with usmq.use_queue(queues["data"]) as inner:
-            assert inner == usmq.current_queue() == queues["data"]
-            with usmq.use_queue(queues["scope"]):
-                assert usmq.current_queue() == queues["scope"]
-            assert usmq.current_queue() == queues["data"]
-        assert usmq.current_queue() == queues["scope"]
-    assert usmq.current_queue() == queues["sycl"]
-
-
 def test_a_thousand_nested_scopes_restore(queues):
-    cycle = list(itertools.islice(itertools.cycle(queues.values()), 1000))
-    with ExitStack() as scopes:
-        for queue in cycle:
-            assert scopes.enter_context(usmq.use_queue(queue)) == queue
-        assert usmq.current_queue() == cycle[-1]
-    assert usmq.current_queue() == queues["sycl"]
-
-
-def test_a_scope_of_none_changes_nothing(queues):
-    with usmq.use_queue(None) as q:
-        assert q == usmq.current_queue() == queues["sycl"]
-    with usmq.use_queue(queues["scope"]), usmq.use_queue(None) as q:
-        assert q == usmq.current_queue() == queues["scope"]
+    cycle = [queues["sycl"], *itertools.islice(itertools.cycle(queues.values()), 1000)]
+    scopes = []
+    for queue in cycle[1:]:
+        scopes.append(usmq.use_queue(queue))
+        assert scopes[-1].__enter__() == usmq.current_queue() == queue
+        with usmq.use_queue(None) as unchanged:
+            assert unchanged == usmq.current_queue() == queue
+    while scopes:
+        scopes.pop().__exit__(None, None, None)
+        assert usmq.current_queue() == cycle[len(scopes)]
+    with usmq.use_queue(None) as unchanged:
+        assert unchanged == usmq.current_queue() == queues["sycl"]
 
 
 def test_a_scope_accepts_every_kind_of_target(queues):
@@ -149,29 +110,15 @@ class Expected(Exception):
     pass
 
 
-def test_an_exception_inside_a_scope_propagates_and_restores_the_queue(queues):
+def test_an_exception_restores_the_queue(queues):
     for error in (Expected, KeyboardInterrupt, GeneratorExit):
-        with (
-            pytest.raises(error),
-            usmq.use_queue(queues["scope"]),
-            usmq.use_queue(queues["data"]),
-        ):
+        with pytest.raises(error), usmq.use_queue(queues["scope"]), usmq.use_queue(queues["data"]):
             raise error
         assert usmq.current_queue() == queues["sycl"]
-
-
-def test_a_scope_that_cannot_be_entered_changes_nothing(queues):
     with usmq.use_queue(queues["scope"]):
         with pytest.raises(usmq.DeviceNotFoundError), usmq.use_queue("gpu:99"):
             pytest.fail("the body must not run")
         assert usmq.current_queue() == queues["scope"]
-
-
-def test_setting_the_default_to_none_restores_the_sycl_default(queues):
-    usmq.set_default_queue(queues["default"])
-    assert usmq.current_queue() == queues["default"]
-    usmq.set_default_queue(None)
-    assert usmq.current_queue() == queues["sycl"]
 
 
 @pytest.fixture(scope="module")
@@ -264,17 +211,16 @@ def test_one_scope_object_works_in_concurrent_threads(queues):
     scope, outside = usmq.use_queue(queues["scope"]), usmq.current_queue()
     both_in, first_out = threading.Barrier(2, timeout=60), threading.Event()
 
-    def work(number):
+    def work(waits):
         with scope as queue:
             both_in.wait()
-            if number == 1:
+            if waits:
                 first_out.wait(60)
             inside = usmq.current_queue() == queue == queues["scope"]
         first_out.set()
         return inside and usmq.current_queue() == outside
 
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(work, range(2))) == [True, True]
+    assert in_threads(lambda: work(False), lambda: work(True)) == [True, True]
 
 
 @pytest.mark.parametrize("elsewhere", [contextvars.Context, contextvars.copy_context])
@@ -341,23 +287,15 @@ def test_to_thread_and_copy_context_carry_the_scope(queues):
     assert usmq.current_queue() == queues["sycl"]
 
 
-@pytest.fixture
-def pool():
+def test_threads_use_the_process_default_and_not_another_threads_scope(queues):
     with ThreadPoolExecutor(2) as pool:
-        yield pool
-
-
-def test_an_executor_uses_the_process_default_not_another_threads_scope(queues, pool):
-    with usmq.use_queue(queues["scope"]):
+        with usmq.use_queue(queues["scope"]):
+            assert pool.submit(usmq.current_queue).result() == queues["sycl"]
+            pool.submit(usmq.set_default_queue, queues["default"]).result()
+            seen = {pool.submit(usmq.current_queue).result() for _ in range(8)}
+            assert seen == {queues["default"]}
+            assert usmq.current_queue() == queues["scope"]
+        assert usmq.current_queue() == queues["default"]
+        usmq.set_default_queue(None)
         assert pool.submit(usmq.current_queue).result() == queues["sycl"]
-        usmq.set_default_queue(queues["default"])
-        assert pool.submit(usmq.current_queue).result() == queues["default"]
-        assert usmq.current_queue() == queues["scope"]
-    usmq.set_default_queue(None)
-    assert pool.submit(usmq.current_queue).result() == queues["sycl"]
-
-
-def test_a_default_set_in_one_thread_is_seen_by_all(queues, pool):
-    pool.submit(usmq.set_default_queue, queues["default"]).result()
-    assert usmq.current_queue() == queues["default"]
-    assert {pool.submit(usmq.current_queue).result() for _ in range(8)} == {queues["default"]}
+    assert usmq.current_queue() == queues["sycl"]

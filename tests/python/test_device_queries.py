@@ -23,11 +23,6 @@ OTHER = {
     "print_device_info": "python -m usmq list -f",
     "sycl_platform": "platform",
 }
-RENAMED = {
-    "max_mem_alloc_size": lambda device: device.max_alloc_size,
-    "get_device_id": lambda device: device.ordinal,
-    "get_filter_string": lambda device: device.filter_string,
-}
 VALUES = sorted(
     name
     for name in dir(dpctl.SyclDevice)
@@ -35,11 +30,13 @@ VALUES = sorted(
 )
 
 
-@pytest.fixture(scope="module", params=["root", "sub-device"])
+@pytest.fixture(scope="module", params=[*range(len(usmq.devices())), "sub-device"], ids=str)
 def pair(request):
-    ours = usmq.Device("cpu")
+    """Return a device of usmq and of dpctl."""
     if request.param == "sub-device":
-        ours = ours.sub_devices(1)[0]
+        ours = usmq.Device("cpu").sub_devices(1)[0]
+    else:
+        ours = usmq.devices()[request.param]
     return ours, usmq.dpctl_queue(ours).sycl_device
 
 
@@ -51,33 +48,29 @@ def test_each_attribute_of_dpctl_is_present_or_listed():
 
 def plain(value):
     """A value of dpctl as usmq has it: enumerations by name."""
-    if isinstance(value, dpctl.backend_type | dpctl.device_type):
-        return value.name
-    if type(value).__name__ == "global_mem_cache_type":
-        return value.name
-    return value
+    enumerations = ("backend_type", "device_type", "global_mem_cache_type")
+    return value.name if type(value).__name__ in enumerations else value
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_each_property_has_the_value_of_dpctl(pair, name):
+def test_each_property_has_the_value_of_dpctl(pair):
     ours, theirs = pair
-    if name == "filter_string" and ours.parent is not None:
-        assert ours.filter_string is None  # dpctl raises
+    for name in VALUES:
+        if name == "filter_string" and ours.parent is not None:
+            assert ours.filter_string is None  # dpctl raises
+        else:
+            assert getattr(ours, name) == plain(getattr(theirs, name)), name
+
+
+def test_each_renamed_property_has_the_value_of_dpctl(pair):
+    ours, theirs = pair
+    assert ours.max_alloc_size == theirs.max_mem_alloc_size
+    if ours.parent is None:
+        assert ours.ordinal == theirs.get_device_id()
+        assert ours.filter_string == theirs.get_filter_string()
         return
-    assert getattr(ours, name) == plain(getattr(theirs, name))
-
-
-def test_each_renamed_property_has_the_value_of_dpctl():
-    ours, theirs = usmq.Device("cpu"), usmq.dpctl_queue("cpu").sycl_device
-    for name, query in RENAMED.items():
-        value = getattr(theirs, name)
-        assert query(ours) == (value() if callable(value) else value), name
-    part = ours.sub_devices(1)[0]
-    assert part.parent == part.root_device == ours.root_device == ours
-    theirs = usmq.dpctl_queue(part).sycl_device
-    assert (
-        usmq.dpctl_queue(part.root_device).sycl_device == theirs.get_unpartitioned_parent_device()
-    )
+    assert ours.parent == ours.root_device == ours.parent.root_device
+    root = usmq.dpctl_queue(ours.root_device).sycl_device
+    assert root == theirs.get_unpartitioned_parent_device()
 
 
 def test_aspects_are_those_of_dpctl(pair):
@@ -86,10 +79,8 @@ def test_aspects_are_those_of_dpctl(pair):
     assert len(names) > 15
     for name in names:
         aspect = name.removeprefix("has_aspect_")
-        aspect = {
-            "is_component": "ext_oneapi_is_component",
-            "is_composite": "ext_oneapi_is_composite",
-        }.get(aspect, aspect)
+        if aspect in ("is_component", "is_composite"):
+            aspect = f"ext_oneapi_{aspect}"
         assert ours.has_aspect(aspect) == getattr(theirs, name), aspect
         assert (aspect in ours.aspects) == getattr(theirs, name), aspect
 

@@ -3,8 +3,6 @@
 import asyncio
 import gc
 import inspect
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -12,22 +10,12 @@ import weakref
 
 import pytest
 import usmq
+from children import SPIN
+from conftest import in_threads
 
-SPIN = """
-kernel void spin(global uint *x, uint steps) {
-    uint state = x[0];
-    for (uint k = 0; k < steps; ++k) state = state * 1664525u + 1013904223u;
-    x[0] = state;
-}
-"""
 # About 0.1 s here; tests do not depend on it.
 LONG = 100_000_000
 SHORT = 10
-
-
-@pytest.fixture(scope="module")
-def spin():
-    return usmq.Kernel.from_opencl(SPIN, "spin", queue="opencl:cpu")
 
 
 @pytest.fixture
@@ -61,7 +49,7 @@ def test_a_callback_gets_the_event_once_after_the_command(spin, x):
     assert thread is not threading.main_thread()
 
 
-def test_callbacks_run_in_the_order_of_their_commands(spin, x):
+def test_each_command_has_its_callback(spin, x):
     order = []
     for number in range(20):
         spin(1, x, SHORT * 1000).add_done_callback(lambda _, n=number: order.append(n))
@@ -124,11 +112,11 @@ def test_a_callback_is_freed_after_its_call(spin, x):
     assert until(lambda: gc.collect() is not None and watched() is None)
 
 
-@pytest.mark.parametrize("wrong", [None, 3, "text"])
-def test_a_callback_that_cannot_be_called_is_refused(spin, x, wrong):
+def test_a_callback_that_cannot_be_called_is_refused(spin, x):
     for event in (spin(1, x, LONG // 10), spin(1, x, SHORT)):
-        with pytest.raises(TypeError, match=f"function must be a callable.*not {wrong!r}"):
-            event.add_done_callback(wrong)
+        for wrong in (None, 3, "text"):
+            with pytest.raises(TypeError, match=f"function must be a callable.*not {wrong!r}"):
+                event.add_done_callback(wrong)
         event.wait()
 
 
@@ -228,29 +216,28 @@ def test_a_timeout_ends_the_wait_and_not_the_command(spin, x):
 
 
 def test_several_loops_await_one_event(spin, x):
-    event, results = spin(1, x, LONG), []
+    event = spin(1, x, LONG)
 
     async def main():
         await event
-        results.append(event.done())
+        return event.done()
 
-    threads = [threading.Thread(target=asyncio.run, args=(main(),)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert results == [True] * 4
+    assert in_threads(*[lambda: asyncio.run(main())] * 4) == [True] * 4
 
 
-def test_a_loop_that_is_closed_first_prints_no_error_and_leaks_nothing():
-    program = f"""
-import asyncio, gc, sys, weakref
+START = f"""
+import asyncio, gc, threading, time, weakref
 import usmq
 spin = usmq.Kernel.from_opencl({SPIN!r}, "spin", queue="opencl:cpu")
 x = usmq.zeros(1, "u4", queue="opencl:cpu")
+LONG = {LONG}
+"""
 
+
+def test_a_loop_that_is_closed_first_prints_no_error_and_leaks_nothing(run_python):
+    program = """
 async def main():
-    event = spin(1, x, {LONG})
+    event = spin(1, x, LONG)
     task = asyncio.ensure_future(event)
     await asyncio.sleep(0.001)
     task.cancel()
@@ -263,17 +250,15 @@ for _ in range(1000):
     gc.collect()
     if loop() is None:
         break
-    import time; time.sleep(0.01)
+    time.sleep(0.01)
 print(event.done(), loop() is None)
 """
-    ended = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True
-    )
+    ended = run_python(START + program, PYTHONDEVMODE="1", PYTHONWARNINGS="error")
     assert (ended.stdout, ended.stderr) == ("True True\n", "")
 
 
-def test_callbacks_never_run_after_the_interpreter_began_to_exit():
-    program = f"""
+def test_callbacks_never_run_after_the_interpreter_began_to_exit(run_python):
+    before = """
 import atexit, time
 
 def end():
@@ -283,30 +268,22 @@ def end():
 
 over = False
 atexit.register(end)  # handlers run in reverse order: after that of usmq
-import usmq
-spin = usmq.Kernel.from_opencl({SPIN!r}, "spin", queue="opencl:cpu")
-x = usmq.zeros(1, "u4", queue="opencl:cpu")
-for _ in range(20):
-    spin(1, x, {LONG // 10}).add_done_callback(lambda _: print("called" if not over else "LATE"))
 """
-    ended = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True
-    )
-    assert ended.returncode == 0
+    program = """
+for _ in range(20):
+    spin(1, x, LONG // 10).add_done_callback(lambda _: print("called" if not over else "LATE"))
+"""
+    ended = run_python(before + START + program, PYTHONDEVMODE="1")
     assert "LATE" not in ended.stdout
     assert ended.stderr == ""
 
 
-def test_a_failed_command_raises_where_it_is_awaited():
-    program = f"""
-import asyncio, threading
-import usmq
-spin = usmq.Kernel.from_opencl({SPIN!r}, "spin", queue="opencl:gpu:0")
-x = usmq.empty(1, "u4", queue="opencl:gpu:0")
+def test_a_failed_command_raises_where_it_is_awaited(run_python):
+    program = """
 called = threading.Event()
 
 async def main():
-    event = spin(1, x, {LONG // 10})
+    event = spin(1, x, LONG // 10)
     event.add_done_callback(lambda _: called.set())
     try:
         await event
@@ -318,15 +295,10 @@ async def main():
 
 asyncio.run(main())
 """
-    environment = os.environ | {
-        "USMQ_EMULATE_GPUS": "1",
-        "USMQ_EMULATE_FAULTS": "gpu:0=command-error",
-    }
-    begun = time.monotonic()
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
-    )
-    assert time.monotonic() - begun < 30, "the process must not wait for a command that has failed"
+    code = START.replace("opencl:cpu", "opencl:gpu:0").replace("usmq.zeros", "usmq.empty") + program
+    faults = {"USMQ_EMULATE_GPUS": "1", "USMQ_EMULATE_FAULTS": "gpu:0=command-error"}
+    # The process must not wait for a command that has failed.
+    ended = run_python(code, timeout=30, **faults)
     assert ended.stdout == "raised runtime True\nTrue True\n", ended.stderr
 
 

@@ -5,32 +5,20 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-import dpctl
 import pytest
 import usmq
 
 LEVELS = ("own scope", "own default", "scope", "default")
 
 
-@pytest.fixture(scope="module")
-def queues():
-    device = usmq.current_queue().device
-    found = {
-        "own scope": usmq.Queue(device, profiling=True),
-        "own default": usmq.Queue(device, in_order=False),
-        "scope": usmq.Queue(device, in_order=False, profiling=True),
-        "default": usmq.Queue(dpctl.SyclQueue(device.filter_string)),
-        "sycl": usmq.Queue(device),
-    }
-    assert len(set(found.values())) == 5
-    return found
+@pytest.fixture
+def queues(five_queues):
+    return dict(zip(("sycl", *LEVELS), five_queues, strict=True))
 
 
-@pytest.mark.parametrize(
-    "given", list(itertools.product([True, False], repeat=len(LEVELS))), ids=str
-)
+@pytest.mark.parametrize("given", list(itertools.product([True, False], repeat=4)), ids=str)
 def test_the_first_configured_level_decides(queues, given):
-    levels = [level for level, is_given in zip(LEVELS, given, strict=True) if is_given]
+    levels = list(itertools.compress(LEVELS, given))
     manager = usmq.QueueManager("test")
     with ExitStack() as scopes:
         if "default" in levels:
@@ -41,8 +29,7 @@ def test_the_first_configured_level_decides(queues, given):
             scopes.enter_context(usmq.use_queue(queues["scope"]))
         if "own scope" in levels:
             scopes.enter_context(manager.use_queue(queues["own scope"]))
-        decides = levels[0] if levels else "sycl"
-        assert manager.current_queue() == queues[decides]
+        assert manager.current_queue() == queues[[*levels, "sycl"][0]]
         manager.set_default_queue(None)
 
 
@@ -69,13 +56,9 @@ def test_scopes_of_a_manager_nest_and_survive_exceptions(queues):
         assert manager.current_queue() == queues["own scope"]
         with manager.use_queue(None) as unchanged:
             assert unchanged == queues["own scope"]
-    assert manager.current_queue() == queues["sycl"]
-
-
-def test_none_in_a_scope_of_the_manager_falls_back(queues):
-    manager = usmq.QueueManager("test")
     with manager.use_queue(None), usmq.use_queue(queues["scope"]):
         assert manager.current_queue() == queues["scope"]
+    assert manager.current_queue() == queues["sycl"]
 
 
 def test_its_default_applies_to_all_threads_and_its_scope_to_one(queues):

@@ -6,11 +6,11 @@ import contextvars
 import functools
 import gc
 import inspect
-import threading
 import weakref
 
 import pytest
 import usmq
+from conftest import in_threads
 
 MANAGERS = {"process": usmq, "package": usmq.QueueManager("decorated")}
 
@@ -77,10 +77,7 @@ def test_methods_of_each_kind_are_decorated(inner):
         def of_class(cls):
             return cls, usmq.current_queue()
 
-        @usmq.use_queue(inner)
-        @staticmethod
-        def static():
-            return usmq.current_queue()
+        static = usmq.use_queue(inner)(staticmethod(usmq.current_queue))
 
     solver = Solver()
     assert solver.method() == (solver, inner)
@@ -95,37 +92,37 @@ def test_none_changes_nothing(inner):
         assert work() == inner
 
 
-def test_a_filter_string_is_read_at_the_call(inner):
+def test_a_filter_string_is_read_at_the_call():
     @usmq.use_queue("gpu:99")
     def far():
         raise AssertionError("the scope is not open")
-
-    with pytest.raises(usmq.DeviceNotFoundError, match=r"<locals>\.far\(\) .*\"gpu:99\""):
-        far()
-    with pytest.raises(usmq.SelectorError, match="no_such_backend"):
-        usmq.use_queue("no_such_backend")
 
     @usmq.use_queue("gpu:99")
     async def task():
         raise AssertionError("the scope is not open")
 
+    with pytest.raises(usmq.DeviceNotFoundError, match=r"<locals>\.far\(\) .*\"gpu:99\""):
+        far()
     with pytest.raises(usmq.DeviceNotFoundError, match=r"<locals>\.task\(\)"):
         asyncio.run(task())
+    with pytest.raises(usmq.SelectorError, match="no_such_backend"):
+        usmq.use_queue("no_such_backend")
 
 
 def test_wrong_uses_name_the_decorated_object():
     class Solver:
         pass
 
-    with pytest.raises(TypeError, match=r"Solver.*decorate its methods"):
-        usmq.use_queue("cpu")(Solver)
-    with pytest.raises(TypeError, match="not 3"):
-        usmq.use_queue("cpu")(3)
-    with pytest.raises(TypeError, match=r"unfinished.*@usmq.use_queue\(\"gpu:1\"\)"):
+    def unfinished():
+        pass
 
-        @usmq.use_queue
-        def unfinished():
-            pass
+    for decorator, thing, text in (
+        (usmq.use_queue("cpu"), Solver, r"Solver.*decorate its methods"),
+        (usmq.use_queue("cpu"), 3, "not 3"),
+        (usmq.use_queue, unfinished, r"unfinished.*@usmq.use_queue\(\"gpu:1\"\)"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            decorator(thing)
 
 
 def test_a_generator_has_the_scope_and_its_consumer_has_not(manager, inner, other):
@@ -165,10 +162,7 @@ def test_a_generator_has_the_scope_and_its_consumer_has_not(manager, inner, othe
 def test_a_generator_returns_and_raises_as_without_the_decorator(inner):
     @usmq.use_queue(inner)
     def child(fail):
-        try:
-            yield 1
-        except GeneratorExit:
-            raise
+        yield 1
         if fail:
             raise ValueError("failed")
         return "result"
@@ -188,8 +182,6 @@ def test_a_generator_returns_and_raises_as_without_the_decorator(inner):
 
 
 def test_a_scope_inside_a_decorated_generator_does_not_leak_either(inner, other):
-    outside = usmq.current_queue()
-
     @usmq.use_queue(inner)
     def numbers():
         with usmq.use_queue(other):
@@ -197,7 +189,7 @@ def test_a_scope_inside_a_decorated_generator_does_not_leak_either(inner, other)
             yield usmq.current_queue()
         yield usmq.current_queue()
 
-    first, second = numbers(), numbers()
+    outside, first, second = usmq.current_queue(), numbers(), numbers()
     for expected in (other, other, inner):
         for generator in (first, second):
             with usmq.use_queue(None):
@@ -217,14 +209,12 @@ def test_the_consumer_may_change_its_scopes_between_steps(inner, other):
         yield usmq.current_queue()
 
     outside, generator = usmq.current_queue(), numbers()
-    with usmq.use_queue(other):
-        assert [next(generator), next(generator)] == [other, inner]
-    assert usmq.current_queue() == outside
     third = usmq.Queue("cpu", in_order=False, profiling=True)
-    with usmq.use_queue(third):
-        assert [next(generator), next(generator)] == [inner, third]
-        assert usmq.current_queue() == third
-    assert usmq.current_queue() == outside
+    for scope, expected in ((other, [other, inner]), (third, [inner, third])):
+        with usmq.use_queue(scope):
+            assert [next(generator), next(generator)] == expected
+            assert usmq.current_queue() == scope
+        assert usmq.current_queue() == outside
 
 
 def test_a_generator_may_be_resumed_in_other_threads_and_contexts(inner, other):
@@ -234,16 +224,13 @@ def test_a_generator_may_be_resumed_in_other_threads_and_contexts(inner, other):
             yield usmq.current_queue()
         yield usmq.current_queue()
 
-    generator, seen = numbers(), []
-    for _ in range(2):
-        thread = threading.Thread(target=lambda: seen.append(next(generator)))
-        thread.start()
-        thread.join()
-    contextvars.copy_context().run(lambda: seen.append(next(generator, "end")))
-    assert seen == [other, inner, "end"]
+    generator = numbers()
+    assert in_threads(lambda: next(generator)) == [other]
+    assert in_threads(lambda: next(generator)) == [inner]
+    assert contextvars.copy_context().run(next, generator, "end") == "end"
 
 
-def test_a_plain_scope_in_a_generator_leaks_into_its_consumer(inner):
+def test_a_plain_scope_in_a_generator_leaks_into_its_consumer_and_a_decorated_one_does_not(inner):
     """As docs/howto/scope.md warns."""
     outside = usmq.current_queue()
 
@@ -257,14 +244,11 @@ def test_a_plain_scope_in_a_generator_leaks_into_its_consumer(inner):
     generator.close()
     assert usmq.current_queue() == outside
 
-
-def test_a_context_manager_made_from_a_decorated_generator_opens_no_scope_in_the_block(inner):
     @contextlib.contextmanager
     @usmq.use_queue(inner)
     def resource():
         yield usmq.current_queue()
 
-    outside = usmq.current_queue()
     with resource() as queue:
         assert queue == inner
         assert usmq.current_queue() == outside
@@ -365,17 +349,12 @@ def test_an_asynchronous_generator_has_the_scope_and_its_consumer_has_not(manage
 
 def test_callable_objects_are_decorated_by_the_kind_of_their_call(inner):
     class Work:
-        async def __call__(self):
+        async def __call__(self, value):
             await asyncio.sleep(0)
-            return usmq.current_queue()
+            return value, usmq.current_queue()
 
-    assert asyncio.run(usmq.use_queue(inner)(Work())()) == inner
-
-    async def named(value):
-        await asyncio.sleep(0)
-        return value, usmq.current_queue()
-
-    assert asyncio.run(usmq.use_queue(inner)(functools.partial(named, 1))()) == (1, inner)
+    for work in (Work(), functools.partial(Work().__call__)):
+        assert asyncio.run(usmq.use_queue(inner)(work)(1)) == (1, inner)
 
 
 def test_an_abandoned_generator_is_closed_in_its_scope_and_freed(inner):
@@ -401,5 +380,4 @@ def test_an_abandoned_generator_is_closed_in_its_scope_and_freed(inner):
         assert watched() is None
     finally:
         gc.enable()
-    outside = usmq.current_queue()
-    assert outside != inner
+    assert usmq.current_queue() != inner

@@ -7,43 +7,28 @@ import gc
 import itertools
 import operator
 import sysconfig
-import threading
 import weakref
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
+from conftest import in_threads
 
 THREADS = 8
 TABLE = pa.table({"a": pa.array([1, None, 3], pa.int32()), "b": ["x", None, "yz"]})
 
 
-def at_once(*work):
+def at_once(*calls):
     """Return the result or the exception of each call, all started together."""
-    outcomes = [None] * len(work)
-    start = threading.Barrier(len(work))
 
-    def run(place):
-        start.wait()
+    def outcome(call):
         try:
-            outcomes[place] = work[place]()
+            return call()
         except Exception as error:
-            outcomes[place] = error
+            return error
 
-    threads = [threading.Thread(target=run, args=[place]) for place in range(len(work))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return outcomes
-
-
-def results_of(outcomes):
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
-    return outcomes
+    return in_threads(*[lambda call=call: outcome(call) for call in calls])
 
 
 def live():
@@ -89,35 +74,31 @@ class GivesPair(Gives):
     __arrow_c_device_array__ = Gives.give
 
 
-def values(array):
-    return array.to_numpy().tolist()
-
-
 ONCE = {
     "DLPack": (
         lambda: np.arange(3.0).__dlpack__(max_version=(1, 0)),
-        lambda given: values(usmq.from_dlpack(Gives(given))),
+        lambda given: usmq.from_dlpack(Gives(given)).tolist(),
         [0, 1, 2],
     ),
     "legacy DLPack": (
         lambda: usmq.arange(3, dtype="f8", usm_type="host").__dlpack__(dl_device=(1, 0)),
-        lambda given: values(usmq.from_dlpack(Gives(given))),
+        lambda given: usmq.from_dlpack(Gives(given)).tolist(),
         [0, 1, 2],
     ),
     "Arrow array": (
         lambda: usmq.from_arrow(TABLE).__arrow_c_device_array__(),
-        lambda given: usmq.from_arrow(GivesPair(given)).to_arrow().to_pydict(),
-        TABLE.to_pydict(),
+        lambda given: usmq.from_arrow(GivesPair(given)).to_arrow(),
+        TABLE,
     ),
     "Arrow stream": (
-        lambda: TABLE.__arrow_c_stream__(),
-        lambda given: usmq.from_arrow(GivesStream(given)).to_arrow().to_pydict(),
-        TABLE.to_pydict(),
+        TABLE.__arrow_c_stream__,
+        lambda given: usmq.from_arrow(GivesStream(given)).to_arrow(),
+        TABLE,
     ),
     "Arrow device stream": (
         lambda: usmq.from_arrow(TABLE).__arrow_c_device_stream__(),
-        lambda given: usmq.from_arrow(GivesDeviceStream(given)).to_arrow().to_pydict(),
-        TABLE.to_pydict(),
+        lambda given: usmq.from_arrow(GivesDeviceStream(given)).to_arrow(),
+        TABLE,
     ),
     "SYCL queue": (
         lambda: usmq.current_queue()._get_capsule(),
@@ -147,33 +128,31 @@ def test_a_schema_capsule_can_be_read_by_many_threads():
     for _ in range(100):
         requested = TABLE.schema.__arrow_c_schema__()
         looks = [lambda requested=requested: table.__arrow_c_device_array__(requested)] * THREADS
-        assert all(len(pair) == 2 for pair in results_of(at_once(*looks)))
+        assert all(len(pair) == 2 for pair in in_threads(*looks))
         assert pa.schema(TABLE.schema).equals(pa.Schema._import_from_c_capsule(requested))
 
 
 # --- shared objects
 
 
-def use_in_many_ways_at_once():
-    x = usmq.asarray(np.arange(24.0).reshape(4, 6), usm_type="shared")
-    right = np.arange(24.0).reshape(4, 6)
-    uses = [
-        lambda: (np.asarray(x) == right).all(),
-        lambda: (usmq.asarray(x, copy=True).T.to_numpy() == right.T).all(),
-        lambda: (np.from_dlpack(x, device="cpu") == right).all(),
-        lambda: (usmq.from_dlpack(x)[1].to_numpy() == right[1]).all(),
-        lambda: x.__sycl_usm_array_interface__["shape"] == (4, 6),
-        lambda: bytes(memoryview(x)) == right.tobytes(),
-        lambda: weakref.ref(x)() is x and hash(x) == hash(x) and str(x.dtype) == "float64",
-        lambda: sum(row[0].item() for row in x) == right[:, 0].sum(),
-    ]
-    for _ in range(100):
-        assert all(results_of(at_once(*uses)))
-
-
 def test_one_array_supports_all_protocols_concurrently():
-    before = live()
-    use_in_many_ways_at_once()
+    before, right = live(), np.arange(24.0).reshape(4, 6)
+
+    def use_in_many_ways(x):
+        uses = [
+            lambda: (np.asarray(x) == right).all(),
+            lambda: (usmq.asarray(x, copy=True).T.to_numpy() == right.T).all(),
+            lambda: (np.from_dlpack(x, device="cpu") == right).all(),
+            lambda: (usmq.from_dlpack(x)[1].to_numpy() == right[1]).all(),
+            lambda: x.__sycl_usm_array_interface__["shape"] == (4, 6),
+            lambda: bytes(memoryview(x)) == right.tobytes(),
+            lambda: weakref.ref(x)() is x and hash(x) == hash(x) and str(x.dtype) == "float64",
+            lambda: sum(row[0].item() for row in x) == right[:, 0].sum(),
+        ]
+        for _ in range(100):
+            assert all(in_threads(*uses))
+
+    use_in_many_ways(usmq.asarray(right, usm_type="shared"))
     assert live() == before
 
 
@@ -192,7 +171,7 @@ def test_threads_share_kernels_queues_columns_and_devices(kernels, advanced):
         return column.to_arrow().to_pylist() == [1, None, 3] and device in usmq.devices()
 
     for _ in range(50):
-        assert all(results_of(at_once(*[launch] * 4, *[look] * 4)))
+        assert all(in_threads(*[launch] * 4, *[look] * 4))
     assert (x.to_numpy() == advanced([5] * 8, 200)).all()
 
 
@@ -202,7 +181,7 @@ def test_each_row_of_a_shared_iterator_is_returned_once():
     assert operator.length_hint(iter(x)) == 200
     for _ in range(20):
         rows = iter(x)
-        taken = results_of(at_once(*[lambda rows=rows: [row.item() for row in rows]] * THREADS))
+        taken = in_threads(*[lambda rows=rows: [row.item() for row in rows]] * THREADS)
         assert sorted(itertools.chain(*taken)) == list(range(200))
         assert next(rows, None) is None
         assert operator.length_hint(rows) == 0
@@ -212,7 +191,7 @@ def test_each_row_of_a_shared_iterator_is_returned_once():
 
 def test_threads_of_a_task_get_separate_arguments():
     def work(task):
-        return results_of(at_once(*[lambda: task.arg(int)] * THREADS))
+        return in_threads(*[lambda: task.arg(int)] * THREADS)
 
     for _ in range(50):
         assert sorted(usmq.run_task(work, *range(THREADS))) == list(range(THREADS))
@@ -222,7 +201,7 @@ def test_all_threads_get_the_same_default_queue():
     device = usmq.current_queue().device
     for number in range(50):
         usmq.set_default_queue(usmq.Queue(device, profiling=number % 2 == 1))
-        seen = results_of(at_once(*[usmq.current_queue] * THREADS))
+        seen = in_threads(*[usmq.current_queue] * THREADS)
         assert all(queue is seen[0] for queue in seen)
 
 
@@ -240,7 +219,7 @@ def test_the_default_queue_is_one_that_a_thread_set():
         return all(usmq.current_queue() in queues for _ in range(200))
 
     changes = [lambda queue=queue: change(queue) for queue in queues]
-    assert all(results_of(at_once(*changes, *[look] * 6)))
+    assert all(in_threads(*changes, *[look] * 6))
 
 
 def test_a_scope_object_is_exited_by_the_threads_that_entered_it():
@@ -255,7 +234,7 @@ def test_a_scope_object_is_exited_by_the_threads_that_entered_it():
             assert usmq.current_queue() == outside
         return True
 
-    assert all(results_of(at_once(*[enter] * THREADS)))
+    assert all(in_threads(*[enter] * THREADS))
 
 
 def test_one_profile_is_started_and_ended_once():
@@ -296,7 +275,7 @@ def test_a_list_that_changes_while_it_is_read_gives_an_array_or_an_error():
             assert shape[1] == 3
         return True
 
-    assert all(results_of(at_once(*[change] * 2, *[read] * 4)))
+    assert all(in_threads(*[change] * 2, *[read] * 4))
 
 
 def test_a_dict_that_changes_while_it_is_read_gives_a_table_or_an_error():
@@ -334,6 +313,6 @@ def test_arrays_dropped_by_one_thread_are_valid_or_gone_for_others():
         return True
 
     puts = [lambda seed=seed: put(seed) for seed in range(4)]
-    assert all(results_of(at_once(*puts, *[take] * 4)))
+    assert all(in_threads(*puts, *[take] * 4))
     shelf.clear()
     assert live() == before
