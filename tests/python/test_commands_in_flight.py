@@ -92,42 +92,41 @@ def needs_two_units(queue):
         pytest.skip(f"the gate takes a core, and {queue.device} may have no other one")
 
 
-def fill(queue):
-    x = usmq.zeros(1, "i4", queue=queue)
-    return lambda: x.fill(7), lambda: x.tolist() == [7]
-
-
-def launch(queue):
-    x, add = usmq.zeros(1, "i4", queue=queue), usmq.Kernel.from_sycl(GATE, "add", queue=queue)
-    return lambda: add(1, x), lambda: x.tolist() == [MORE]
-
-
-def copy(queue):
-    x, y = usmq.ones(1, "i4", queue=queue), usmq.zeros(1, "i4", queue=queue)
-    return lambda: y.copy_from(x), lambda: y.tolist() == [1]
-
-
-def barrier(queue):
-    return queue.barrier, lambda: True
-
-
-@pytest.mark.parametrize("commands", [fill, launch, copy, barrier])
-def test_submissions_stop_at_a_bound_and_go_on_when_commands_end(queue, commands):
-    submit, is_right = commands(queue)
-    queue.wait()
+def held_up(queue, submit, total=MORE, least=LEAST):
+    """Submit behind a closed gate; return at which count that stops, and finish all work."""
     gate = Gate(queue)
-    after = [queue.barrier()]
-    # Of an out-of-order queue, only commands after the barrier wait for the gate.
-    one = (lambda: queue.barrier(after)) if commands is barrier else submit
-    submissions = Submissions(one)
+    submissions = Submissions(submit, total)
     try:
-        assert submissions.stopped_at() <= MOST
+        count = submissions.stopped_at(least)
     finally:
         gate.open()
     submissions.thread.join(60)
-    assert submissions.count == MORE
+    assert submissions.count == total
     queue.wait()
-    assert is_right()
+    return count
+
+
+@pytest.mark.parametrize("command", ["fill", "launch", "copy", "barrier"])
+def test_submissions_stop_at_a_bound_and_go_on_when_commands_end(queue, command):
+    x, y = usmq.ones(1, "i4", queue=queue), usmq.zeros(1, "i4", queue=queue)
+    add = usmq.Kernel.from_sycl(GATE, "add", queue=queue)
+    after = []
+    submit, right = {
+        "fill": (lambda: y.fill(7), 7),
+        "launch": (lambda: add(1, y), MORE),
+        "copy": (lambda: y.copy_from(x), 1),
+        # Of an out-of-order queue, only commands after a barrier wait for the gate.
+        "barrier": (lambda: queue.barrier(after), 0),
+    }[command]
+
+    def first_of_all():
+        if not after:
+            after.append(queue.barrier())
+        submit()
+
+    queue.wait()
+    assert held_up(queue, first_of_all) <= MOST
+    assert y.tolist() == [right]
 
 
 @pytest.mark.parametrize("queue", ["in order", "out of order"], indirect=True)
@@ -136,7 +135,8 @@ def test_another_queue_and_a_wait_are_not_delayed(queue, request):
     gate = request.getfixturevalue("gate")
     # Also of an out-of-order queue, the commands wait for the gate.
     queue.barrier()
-    submissions = Submissions(fill(queue)[0])
+    y = usmq.zeros(1, "i4", queue=queue)
+    submissions = Submissions(lambda: y.fill(7))
     submissions.stopped_at()
     other = queue_of_its_own(queue.device, in_order=False)
     x = usmq.zeros(3, queue=other)
@@ -154,13 +154,7 @@ def test_a_replay_counts_its_commands(queue):
         for _ in range(100):
             add(1, x)
     queue.wait()
-    gate = Gate(queue)
-    submissions = Submissions(graph.replay, 200)
-    try:
-        assert submissions.stopped_at(LEAST // 100) <= MOST // 80
-    finally:
-        gate.open()
-    submissions.thread.join(60)
+    assert held_up(queue, graph.replay, 200, LEAST // 100) <= MOST // 80
     assert x.tolist() == [100 * 200]
 
 
@@ -181,14 +175,13 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize("queue", ["in order"], indirect=True)
 def test_a_signal_interrupts_a_submission_that_waits(queue, gate):
-    submit, count = fill(queue)[0], 0
+    x, count = usmq.zeros(1, "i4", queue=queue), 0
 
     def handler(*_):
         raise Stopped
 
     before = signal.signal(signal.SIGUSR1, handler)
     main = threading.main_thread().ident
-    assert main is not None
 
     def interrupt():
         seen = -1
@@ -202,7 +195,7 @@ def test_a_signal_interrupts_a_submission_that_waits(queue, gate):
     try:
         with contextlib.suppress(Stopped):
             for _ in range(MORE):
-                submit()
+                x.fill(7)
                 count += 1
     finally:
         thread.join()
@@ -214,12 +207,12 @@ def test_a_signal_interrupts_a_submission_that_waits(queue, gate):
 def test_a_callback_submits_without_a_wait(queue, request):
     needs_two_units(queue)
     gate = request.getfixturevalue("gate")
-    submit, done = fill(queue)[0], threading.Event()
-    submissions = Submissions(submit)
+    x, done = usmq.zeros(1, "i4", queue=queue), threading.Event()
+    submissions = Submissions(lambda: x.fill(7))
     submissions.stopped_at()
 
     def callback(_):
-        submit()
+        x.fill(7)
         done.set()
 
     other = Gate(queue_of_its_own(queue.device, in_order=False))

@@ -58,12 +58,15 @@ def refused(kernel, size, text, **local):
 
 
 def test_a_range_that_the_required_size_does_not_divide_is_refused(kernels):
-    for name in ("one", "property"):
-        for size in (12, 4, 7, 1):
-            refused(kernels[name], size, r"required work-group size \[8\] does not divide range")
-    for size in ((3, 4), (2, 6), (4, 2)):
-        refused(kernels["two"], size, r"required work-group size \[2, 4\] does not divide")
-    refused(kernels["three"], (2, 3, 6), r"required work-group size \[2, 1, 4\] does not divide")
+    for name, sizes, required in (
+        ("one", (12, 4, 7, 1), r"\[8\]"),
+        ("property", (12, 4, 7, 1), r"\[8\]"),
+        ("two", ((3, 4), (2, 6), (4, 2)), r"\[2, 4\]"),
+        ("three", ((2, 3, 6),), r"\[2, 1, 4\]"),
+    ):
+        for size in sizes:
+            text = rf"required work-group size {required} does not divide range"
+            refused(kernels[name], size, text)
     for options in ((), ("-cl-std=CL2.0",), ("-cl-std=CL3.0",)):
         refused(opencl_kernel(*options), 12, r"required work-group size \[8\] does not divide")
 
@@ -129,32 +132,31 @@ def test_a_single_task_runs_once(kernels):
     assert p.tolist() == [2]
 
 
+def lacking(declaration):
+    """Build a kernel that the device may not be able to run."""
+    source = f"KERNEL(nd_range_kernel<1>) {declaration} void f(float *p) {{ p[0] = 1; }}"
+    return usmq.Kernel.from_sycl(PROPERTIES.split("template")[0] + source, "f")
+
+
 @pytest.mark.parametrize(
     ("declaration", "text"),
     [
-        ("[[sycl::reqd_sub_group_size(7)]] void f(float *p)", "sub-groups of 7 work-items, which"),
-        ("PROPERTY(sub_group_size<7>) void f(float *p)", "needs sub-groups of 7 work-items"),
-        ("[[sycl::reqd_work_group_size(65536)]] void f(float *p)", "groups of 65536 work-items"),
-        ("[[sycl::device_has(sycl::aspect::custom)]] void f(float *p)", "needs the aspect custom"),
+        ("[[sycl::reqd_sub_group_size(7)]]", "sub-groups of 7 work-items, which"),
+        ("PROPERTY(sub_group_size<7>)", "needs sub-groups of 7 work-items"),
+        ("[[sycl::reqd_work_group_size(65536)]]", "groups of 65536 work-items"),
+        ("[[sycl::device_has(sycl::aspect::custom)]]", "needs the aspect custom"),
     ],
 )
 def test_a_kernel_that_the_device_cannot_run_names_what_it_lacks(declaration, text):
-    source = (
-        PROPERTIES.split("template")[0]
-        + f"KERNEL(nd_range_kernel<1>) {declaration} {{ p[0] = 1; }}"
-    )
     with pytest.raises(usmq.KernelBuildError, match=text) as error:
-        usmq.Kernel.from_sycl(source, "f")
+        lacking(declaration)
     assert "no kernel of this name" not in str(error.value)
 
 
 def test_a_capability_that_the_compiler_lacks_is_named():
-    source = PROPERTIES.split("template")[0] + (
-        "KERNEL(nd_range_kernel<1>) [[intel::max_work_group_size(1, 1, 8)]] "
-        "void f(float *p) { p[0] = 1; }"
-    )
-    text = error_of(lambda: usmq.Kernel.from_sycl(source, "f"))
+    declaration = "[[intel::max_work_group_size(1, 1, 8)]]"
+    text = error_of(lambda: lacking(declaration))
     if text is None:
-        refused(usmq.Kernel.from_sycl(source, "f"), 64, "8 work-items", local_size=16)
+        refused(lacking(declaration), 64, "8 work-items", local_size=16)
     else:
         assert "the SPIR-V capability KernelAttributesINTEL" in text

@@ -90,13 +90,13 @@ def keep_tensor(capsule, name, deleter, used):
     rename(capsule, used)
     late.keep(C.c_void_p.from_address(pointer + deleter), pointer)
 
+USED, USED_VERSIONED = C.c_char_p(b"used_dltensor"), C.c_char_p(b"used_dltensor_versioned")
+
 def keep_versioned(array):
     keep_tensor(array.__dlpack__(max_version=(1, 0)), b"dltensor_versioned", 16, USED_VERSIONED)
 
 def keep_legacy(array):
     keep_tensor(array.__dlpack__(), b"dltensor", 56, USED)
-
-USED, USED_VERSIONED = C.c_char_p(b"used_dltensor"), C.c_char_p(b"used_dltensor_versioned")
 """
 
 ARRAYS = """
@@ -111,12 +111,11 @@ table = usmq.from_arrow(pyarrow.table({"a": [1, 2, 3], "s": ["x", None, "z"]}))
 
 EXPORTS = {
     "Arrow device arrays": ARRAYS
-    + "for x in xs: keep_device_array(x.__arrow_c_device_array__(wait=True))",
-    "Arrow device arrays with events": ARRAYS
     + """
 for x in xs:
+    keep_device_array(x.__arrow_c_device_array__(wait=True))
     x.fill(3)
-    keep_device_array(x.__arrow_c_device_array__())
+    keep_device_array(x.__arrow_c_device_array__())  # with an event
 """,
     "Arrow schemas": ARRAYS + "for x in xs: keep_schema(x.__arrow_c_schema__())",
     "Arrow host arrays": """
@@ -125,20 +124,14 @@ for kind in ("shared", "host"):
         column = usmq.from_arrow(usmq.arange(1000, usm_type=kind))
         keep_host_array(column.host_view().__arrow_c_array__())
 """,
-    "Arrow host streams": TABLE
+    "Arrow streams": TABLE
     + """
-table = table.to(usm_type="host")
+on_host = table.to(usm_type="host")
 for _ in range(5):
-    keep_struct(table.host_view().__arrow_c_stream__(), b"arrow_array_stream", 40, 24)
+    keep_struct(on_host.host_view().__arrow_c_stream__(), b"arrow_array_stream", 40, 24)
+    keep_struct(table.__arrow_c_device_stream__(), b"arrow_device_array_stream", 48, 32)
 """,
-    "Arrow device streams": TABLE
-    + """
-for _ in range(5):
-    stream = table.__arrow_c_device_stream__()
-    keep_struct(stream, b"arrow_device_array_stream", 48, 32)
-""",
-    "versioned tensors": ARRAYS + "for x in xs: keep_versioned(x)",
-    "legacy tensors": ARRAYS + "for x in xs: keep_legacy(x)",
+    "tensors": ARRAYS + "for x in xs: keep_versioned(x), keep_legacy(x)",
     "tensors of other queues and contexts": """
 device = usmq.devices()[0]
 for context in (usmq.Context([device]), usmq.Queue(device).context):
@@ -157,14 +150,11 @@ for kind in (0, 1, 2, 0, 1, 2):
     late.keep(core.usmq_free, memory)
     late.keep(core.usmq_queue_release, queue)
 """,
-    "arrays of Python objects": """
-for _ in range(5):
-    x = usmq.asarray(np.arange(1 << 16, dtype="i8"), copy=False)
-    keep_versioned(x)
-""",
-    "imported tensors": """
+    "arrays of Python objects and imported tensors": """
 memory = usmq.zeros(1000, usm_type="shared")
-for _ in range(5): keep_versioned(usmq.from_dlpack(memory))
+for _ in range(5):
+    keep_versioned(usmq.asarray(np.arange(1 << 16, dtype="i8"), copy=False))
+    keep_versioned(usmq.from_dlpack(memory))
 """,
     "memory and queues of dpctl": """
 import dpctl, dpctl.memory

@@ -4,12 +4,12 @@ import gc
 import itertools
 import json
 import re
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import usmq
+from conftest import in_threads
 
 
 @pytest.fixture(autouse=True)
@@ -19,49 +19,6 @@ def clean():
     usmq.record_allocations(False)
     usmq.set_memory_limit(None)
     usmq.set_kernel_cache_limit(None)
-
-
-def limit():
-    return usmq.memory_stats()["device"]["limit"]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1GiB", 1 << 30), ("512MiB", 512 << 20), ("2 GB", 2 * 10**9), ("1.5GiB", 3 << 29),
-        ("10 kb", 10_000), (" 7 B ", 7), ("4096", 4096), ("0.5 tib", 1 << 39), ("0", 0),
-    ],
-)  # fmt: skip
-def test_a_limit_is_a_number_or_a_size_as_text(text, expected):
-    usmq.set_memory_limit(text)
-    assert limit() == expected
-    usmq.set_kernel_cache_limit(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "GiB", "1 G", "-1", "-1 GiB", "1e9", "1.2.3 MB", "nan", "99999 PiB", "1 B x", "ö", "1\0B"],
-)  # fmt: skip
-def test_other_text_is_a_value_error_that_lists_the_units(text):
-    for call in (usmq.set_memory_limit, usmq.set_kernel_cache_limit):
-        with pytest.raises(
-            ValueError, match=r"is not a size .*units B, KiB, MiB, GiB, TiB, PiB, kB, MB"
-        ):
-            call(text)
-    assert limit() is None
-
-
-def test_a_huge_text_is_shortened_in_the_error():
-    with pytest.raises(ValueError, match="…") as caught:
-        usmq.set_memory_limit("1" * 100_000 + " MiB")
-    assert len(str(caught.value)) < 400
-
-
-def test_a_task_takes_a_limit_as_text():
-    def work(task):
-        return task.memory.limit
-
-    assert usmq.run_task(work, memory_limit="2 MiB") == 2 << 20
 
 
 def line_of(mark):
@@ -127,6 +84,42 @@ def test_live_allocations_are_sorted_and_named():
     assert usmq.live_allocations() == []
 
 
+def limit():
+    return usmq.memory_stats()["device"]["limit"]
+
+
+def test_a_limit_is_a_number_or_a_size_as_text():
+    for text, expected in {
+        "1GiB": 1 << 30,
+        "512MiB": 512 << 20,
+        "2 GB": 2 * 10**9,
+        "1.5GiB": 3 << 29,
+        "10 kb": 10_000,
+        " 7 B ": 7,
+        "4096": 4096,
+        "0.5 tib": 1 << 39,
+        "0": 0,
+    }.items():
+        usmq.set_memory_limit(text)
+        assert limit() == expected
+        usmq.set_kernel_cache_limit(text)
+        assert usmq.run_task(lambda task: task.memory.limit, memory_limit=text) == expected
+
+
+def test_other_text_is_a_value_error_that_lists_the_units():
+    texts = ["", "GiB", "1 G", "-1", "-1 GiB", "1e9", "1.2.3 MB", "nan", "99999 PiB", "1 B x", "ö"]
+    for text in [*texts, "1\0B"]:
+        for call in (usmq.set_memory_limit, usmq.set_kernel_cache_limit):
+            with pytest.raises(
+                ValueError, match=r"is not a size .*units B, KiB, MiB, GiB, TiB, PiB, kB, MB"
+            ):
+                call(text)
+    assert limit() is None
+    with pytest.raises(ValueError, match="…") as caught:
+        usmq.set_memory_limit("1" * 100_000 + " MiB")
+    assert len(str(caught.value)) < 400
+
+
 def test_threads_record_and_free_at_once():
     usmq.record_allocations()
 
@@ -134,11 +127,7 @@ def test_threads_record_and_free_at_once():
         for _ in range(200):
             usmq.zeros(100)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[work] * 4)
     usmq.current_queue().wait()
     assert usmq.live_allocations() == []
 

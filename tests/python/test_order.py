@@ -3,9 +3,7 @@
 import ctypes
 import random
 import subprocess
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import dpctl
@@ -15,6 +13,7 @@ import dpnp
 import numpy as np
 import pytest
 import usmq
+from conftest import in_threads
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -51,6 +50,16 @@ def test_a_consumer_sees_all_writes_of_its_producer_and_no_later_ones(pair, kern
         np.testing.assert_array_equal(y.to_numpy(), expected, err_msg=f"round {turn}")
 
 
+def test_dependent_work_on_an_out_of_order_queue_is_ordered(queue, kernels, advanced):
+    with usmq.use_queue(usmq.Queue(queue.device, in_order=False)):
+        x, y = usmq.zeros(16, "u4"), usmq.empty(16, "u4")
+    for turn in range(1, 301):
+        kernels.advance(16, x, 3000)
+        kernels.advance_into(16, x, y, 1)
+        if turn % 50 == 0:
+            np.testing.assert_array_equal(y.to_numpy(), advanced(np.zeros(16), 3000 * turn + 1))
+
+
 def test_overlapping_views_are_ordered(pair, kernels, advanced):
     host = np.arange(32, dtype="u4")
     x = usmq.asarray(host, queue=pair[0])
@@ -59,17 +68,6 @@ def test_overlapping_views_are_ordered(pair, kernels, advanced):
         kernels.advance(stop - start, x[start:stop], 3000, queue=pair[turn % 2])
         host[start:stop] = advanced(host[start:stop], 3000)
     np.testing.assert_array_equal(x.to_numpy(), host)
-
-
-def test_dependent_work_on_an_out_of_order_queue_is_ordered(queue, kernels, advanced):
-    loose = usmq.Queue(queue.device, in_order=False)
-    with usmq.use_queue(loose):
-        x, y = usmq.zeros(16, "u4"), usmq.empty(16, "u4")
-    for turn in range(1, 301):
-        kernels.advance(16, x, 3000)
-        kernels.advance_into(16, x, y, 1)
-        if turn % 50 == 0:
-            np.testing.assert_array_equal(y.to_numpy(), advanced(np.zeros(16), 3000 * turn + 1))
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
@@ -139,65 +137,49 @@ def test_random_work_on_random_queues_matches_program_order(queue, kernels, adva
 
 
 # These run in a separate process, to detect a hang or a crash in a driver thread.
-SECOND = {
-    "own_context": "usmq.Queue(queue.device, context=usmq.Context([queue.device]))",
-    "two_devices": "usmq.Queue(next(d for d in usmq.devices() if d != queue.device))",
+PROGRAMS = {
+    "own context": """
+other = usmq.Queue(queue.device, context=usmq.Context([queue.device]))
+alternate()""",
+    "two devices": """
+other = usmq.Queue(next(d for d in usmq.devices() if d != queue.device))
+alternate()""",
+    "dropped queues of dpctl": """
+for _ in range(100):
+    theirs = dpctl.SyclQueue()
+    advance(16, x, 8000, queue=theirs)
+    del theirs
+print(*x.to_numpy())""",
 }
 
 
-@pytest.mark.parametrize("second", SECOND)
-def test_work_alternating_between_two_contexts_is_exact(
-    request, run_python, source, advanced, second
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_work_of_several_contexts_and_dropped_queues_is_exact(
+    request, run_python, source, advanced, name
 ):
-    if second != "own_context":
-        request.getfixturevalue(second)
-    code = f"""
-import usmq
-advance = usmq.Kernel.from_sycl({source!r}, "advance")
-queue = usmq.current_queue()
-other = {SECOND[second]}
-for _ in range(10):
-    x = usmq.arange(0, 16, 1, dtype="u4")
-    for _ in range(100):
-        advance(16, x, 5000)
-        x = usmq.collocate(x, queue=other)
-        advance(16, x, 3000)
-        x = usmq.collocate(x, queue=queue)
-    print(*x.to_numpy())
-"""
-    expected = advanced(np.arange(16), 100 * 8000).tolist()
-    for _ in range(3):
-        lines = run_python(code, timeout=60).stdout.splitlines()
-        assert [[int(state) for state in line.split()] for line in lines] == [expected] * 10
-
-
-def test_foreign_queues_may_be_dropped_with_work_in_flight(run_python, source, advanced):
+    if name == "two devices":
+        request.getfixturevalue("two_devices")
     code = f"""
 import dpctl, usmq
 advance = usmq.Kernel.from_sycl({source!r}, "advance")
+queue = usmq.current_queue()
 x = usmq.arange(0, 16, 1, dtype="u4")
-for _ in range(100):
-    theirs = dpctl.SyclQueue()
-    advance(16, x, 10_000, queue=theirs)
-    del theirs
-print(*x.to_numpy())
+
+def alternate():
+    for _ in range(10):
+        x = usmq.arange(0, 16, 1, dtype="u4")
+        for _ in range(100):
+            advance(16, x, 5000)
+            x = usmq.collocate(x, queue=other)
+            advance(16, x, 3000)
+            x = usmq.collocate(x, queue=queue)
+        print(*x.to_numpy())
 """
-    expected = advanced(np.arange(16), 1_000_000).tolist()
+    expected = advanced(np.arange(16), 100 * 8000).tolist()
     for _ in range(3):
-        states = run_python(code, timeout=60).stdout.split()
-        assert [int(state) for state in states] == expected
-
-
-class ForeignArray:
-    """USM of dpctl, on a queue of dpctl, that this array tells us is one of u4."""
-
-    def __init__(self, memory):
-        self.__sycl_usm_array_interface__ = dict(memory.__sycl_usm_array_interface__) | {
-            "data": (memory._pointer, False),
-            "shape": (memory.nbytes // 4,),
-            "typestr": "<u4",
-        }
-        self.memory = memory
+        lines = run_python(code + PROGRAMS[name], timeout=60).stdout.splitlines()
+        assert len(lines) == (1 if "dpctl" in name else 10)
+        assert all([int(state) for state in line.split()] == expected for line in lines)
 
 
 @pytest.fixture(scope="module")
@@ -221,24 +203,38 @@ def foreign():
     return SimpleNamespace(queue=queue, advance=advance)
 
 
+def lent_by_dpctl(queue, states):
+    """Return memory of dpctl with these states, and a usmq array in it."""
+    memory = dpctl.memory.MemoryUSMShared(64, queue=queue)
+    np.asarray(memory).view("u4")[:] = states
+
+    class Lent:
+        __sycl_usm_array_interface__ = dict(memory.__sycl_usm_array_interface__) | {
+            "data": (memory._pointer, False),
+            "shape": (16,),
+            "typestr": "<u4",
+        }
+        owner = memory
+
+    return memory, lambda: usmq.asarray(Lent(), copy=False)
+
+
 @pytest.mark.parametrize("ours", ["same queue", "in-order queue"])
 def test_our_work_follows_pending_work_of_dpctl(foreign, kernels, advanced, ours):
     q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
     for turn in range(100):
-        memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
-        np.asarray(memory).view("u4")[:] = turn
+        memory, imported = lent_by_dpctl(foreign.queue, turn)
         foreign.advance(memory, 100_000)
-        x = usmq.asarray(ForeignArray(memory), copy=False)
+        x = imported()
         kernels.advance(16, x, 10, queue=q)
         np.testing.assert_array_equal(x.to_numpy(), advanced(np.full(16, turn), 100_010))
 
 
 def test_reading_imported_memory_waits_for_dpctl(foreign, advanced):
     for turn in range(50):
-        memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
-        np.asarray(memory).view("u4")[:] = turn
+        memory, imported = lent_by_dpctl(foreign.queue, turn)
         foreign.advance(memory, 200_000)
-        x = usmq.asarray(ForeignArray(memory), copy=False)
+        x = imported()
         got = x.to_numpy() if turn % 2 else np.asarray(x)
         np.testing.assert_array_equal(got, advanced(np.full(16, turn), 200_000))
 
@@ -246,9 +242,8 @@ def test_reading_imported_memory_waits_for_dpctl(foreign, advanced):
 @pytest.mark.parametrize("ours", ["same queue", "in-order queue"])
 def test_work_alternates_with_dpctl_without_a_host_wait(foreign, kernels, advanced, ours):
     q = usmq.Queue(foreign.queue) if ours == "same queue" else usmq.Queue()
-    memory = dpctl.memory.MemoryUSMShared(64, queue=foreign.queue)
-    np.asarray(memory).view("u4")[:] = np.arange(16)
-    x = usmq.asarray(ForeignArray(memory), copy=False)
+    memory, imported = lent_by_dpctl(foreign.queue, np.arange(16))
+    x = imported()
     for _ in range(200):
         kernels.advance(16, x, 5000, queue=q)
         foreign.advance(memory, 3000)
@@ -278,36 +273,21 @@ def test_our_work_on_an_array_of_dpnp_follows_its_work(kernels):
         assert (x.to_numpy() == 2 * turn + 1).all()
 
 
-def test_two_threads_write_two_halves_of_an_array_correctly(pair, kernels, advanced):
+def test_threads_on_one_array_lose_no_launch(pair, kernels, advanced):
     x = usmq.arange(0, 64, 1, dtype="u4", queue=pair[0])
 
     def work(number):
-        half = x[32 * number : 32 * number + 32]
-        for _ in range(300):
-            kernels.advance(32, half, 1000 + number, queue=pair[number])
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(work, range(2)))
-    expected = np.arange(64, dtype="u4")
-    expected[:32], expected[32:] = (
-        advanced(expected[:32], 300 * 1000),
-        advanced(expected[32:], 300 * 1001),
-    )
-    np.testing.assert_array_equal(x.to_numpy(), expected)
-
-
-def test_eight_threads_on_one_array_lose_no_launch(pair, kernels, advanced):
-    x = usmq.arange(0, 16, 1, dtype="u4", queue=pair[0])
-    start = threading.Barrier(8)
-
-    def work(number):
-        start.wait()
+        parts = [x[32 * (number % 2) :][:32], x[:16]]
         for _ in range(100):
-            kernels.advance(16, x, 500, queue=pair[number % 2])
+            kernels.advance(32, parts[0], 1000 + number % 2, queue=pair[number % 2])
+            kernels.advance(16, parts[1], 500, queue=pair[number % 2])
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
-    np.testing.assert_array_equal(x.to_numpy(), advanced(np.arange(16), 8 * 100 * 500))
+    in_threads(*[lambda number=number: work(number) for number in range(8)])
+    expected = np.arange(64, dtype="u4")
+    expected[:32] = advanced(expected[:32], 4 * 100 * 1000)
+    expected[32:] = advanced(expected[32:], 4 * 100 * 1001)
+    expected[:16] = advanced(expected[:16], 8 * 100 * 500)
+    np.testing.assert_array_equal(x.to_numpy(), expected)
 
 
 def test_a_launch_does_not_wait_for_the_work_before_it(pair, kernels, advanced):

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import usmq
+from conftest import in_threads
 
 SECONDS = float(os.environ.get("USMQ_STRESS_SECONDS", "0"))
 
@@ -157,8 +158,7 @@ def test_threads_with_scopes_and_shared_arrays_lose_nothing(queues, kernels, adv
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     try:
-        with ThreadPoolExecutor(32) as pool:
-            counts = list(pool.map(run_thread, range(32)))
+        counts = in_threads(*[lambda seed=seed: run_thread(seed) for seed in range(32)])
     finally:
         sys.setswitchinterval(interval)
     for number, array in enumerate(shared):
@@ -236,6 +236,5 @@ def test_threads_of_usmq_dpnp_and_pyarrow_get_exact_results(queues, kernels, adv
             done += 1
         return done
 
-    with ThreadPoolExecutor(count) as pool:
-        counts = list(pool.map(run_thread, range(count)))
+    counts = in_threads(*[lambda number=number: run_thread(number) for number in range(count)])
     print(f"{sum(counts)} rounds of {count} threads")

@@ -1,13 +1,13 @@
 """Tasks: a task context holds the arguments, the queue and the memory of a function."""
 
 import gc
-import threading
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import usmq
 from children import KERNEL
+from conftest import in_threads
 
 
 @pytest.fixture
@@ -143,22 +143,13 @@ def test_reading_an_argument_may_run_python_code_that_uses_the_task():
 
 
 def test_each_thread_has_its_own_task(two_queues):
-    wrong = []
-
     def body(task):
         for _ in range(100):
-            if usmq.current_queue() != task.queue or usmq.zeros(1).queue != task.queue:
-                wrong.append(task.name)
+            assert usmq.current_queue() == task.queue == usmq.zeros(1).queue
+        return task.queue
 
-    threads = [
-        threading.Thread(target=usmq.run_task, args=(body,), kwargs={"queue": two_queues[n % 2]})
-        for n in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert wrong == []
+    calls = [lambda queue=queue: usmq.run_task(body, queue=queue) for queue in two_queues]
+    assert in_threads(*calls * 4) == [*two_queues] * 4
 
 
 ASKS = f"""{KERNEL}
