@@ -44,25 +44,10 @@ STORES = {
     "host USM": lambda values, dtype: usmq.asarray(values, dtype=dtype, usm_type="host"),
 }
 
-MISFITS = [
-    (1.5, "i4"),
-    (2.0, "i8"),
-    (-1, "u8"),
-    (256, "u1"),
-    (128, "i1"),
-    (2**63, "i8"),
-    (2**64, "u8"),
-    (float("nan"), "i4"),
-    (float("inf"), "u2"),
-    (2, "?"),
-    (-1, "?"),
-    (1.0, "?"),
-    (1e300, "f4"),
-    (1e6, "f2"),
-    (1 + 2j, "f4"),
-    (1 + 0j, "i4"),
-    (1e300 + 0j, "c8"),
-]
+
+# Others are in src/array/scalar.rs.
+MISFITS = [(1.5, "i4"), (-1, "u8"), (2**63, "i8"), (float("nan"), "i4"), (2, "?"), (1e300, "f4")]
+MISFITS += [(1 + 2j, "f4"), (1 + 0j, "i4"), (1e300 + 0j, "c8")]
 
 
 @pytest.fixture(params=STORES, ids=str)

@@ -81,17 +81,6 @@ def test_memory_is_reused_from_the_pool(size):
         del x
 
 
-def test_memory_used_on_an_in_order_queue_is_reused_at_once(kernels):
-    x = usmq.zeros(1 << 10, "u4")
-    event = kernels.advance(1, x, 30_000_000)
-    address, reserved = x.ptr, number("reserved")
-    del x
-    y = usmq.empty(1 << 10, "u4")
-    assert not event.done()
-    assert y.ptr == address, "the queue itself orders the next use"
-    assert number("reserved") == reserved
-
-
 def test_empty_arrays_take_no_memory():
     used = number("used")
     kept = [usmq.empty(shape) for shape in [(0,), (3, 0), (0, 0, 5)] for _ in range(100)]
@@ -162,31 +151,6 @@ def test_exceeding_a_limit_or_the_device_is_a_recoverable_error_with_sizes(kind)
     usmq.set_memory_limit(None, usm_type=kind)
     assert usmq.empty(64 * MIB, "u1", usm_type=kind).nbytes == 64 * MIB
     failed(2**50, kind, "1.0 PiB", "1024.0 TiB", str(2**50))
-
-
-def test_a_limit_is_never_exceeded(kernels):
-    limit = number("reserved") + 16 * MIB
-    usmq.set_memory_limit(limit, usm_type="device")
-    kept = []
-    with pytest.raises(usmq.AllocationError):
-        kept.extend(usmq.empty(MIB, "u1") for _ in range(1000))
-    assert 8 <= len(kept) <= 16
-    assert number("reserved") <= limit
-    kept.clear()
-    for _ in range(100):
-        x = usmq.zeros(2 * MIB, "u4")
-        kernels.advance(100, x, 10)
-        del x
-    assert number("reserved") <= limit
-
-
-def test_under_pressure_the_pool_is_trimmed_and_the_allocation_retried():
-    usmq.set_memory_limit(number("reserved") + 64 * MIB, usm_type="device")
-    for size in (48, 7, 60, 1, 30, 60, 15):
-        for _ in range(2):
-            x = usmq.empty(size * MIB, "u1")
-            assert x.nbytes == size * MIB
-            del x
 
 
 def test_a_limit_for_one_device_and_for_every_kind(other_queue):

@@ -102,15 +102,10 @@ def test_unaligned_arrays_are_packed(axpy):
     ("x", "y", "text"),
     [
         (numbers(), frozen(), "argument y: .*read-only"),
-        (numbers()[::2], frozen()[::2], "argument y: .*read-only"),
         (numbers().astype(">f4"), numbers(), "argument x: ndarray: .*big-endian"),
         (numbers(), np.array([None] * 1000), r'argument y: ndarray: .*"\|O"'),
         (np.zeros(1000, "M8[s]"), numbers(), "argument x: ndarray"),
-        (np.zeros(1000, "u1,f4"), numbers(), "argument x: ndarray"),
         (np.zeros(1000, "f8"), numbers(), "argument x: takes elements of float32, not float64"),
-        (numbers(7), numbers(), "do not broadcast: x .7., y .1000."),
-        (numbers(), numbers(999), "broadcast"),
-        (numbers(2, 1000), numbers(), "repeats elements"),
         (numbers(), b"abcd", "argument y: "),
     ],
 )

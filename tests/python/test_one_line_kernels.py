@@ -169,14 +169,11 @@ def test_the_kernel_runs_on_the_queue_of_its_data(parts):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        # Others are in tests/suite/one_line.rs.
         (lambda x: (x, x), "takes 3 arguments \\(a, x, y\\), 2 were given"),
         (lambda x: (1, x.astype("f8"), x), "argument x: takes elements of float32, not float64"),
-        (lambda x: (x, x, x), "argument a: takes a number"),
-        (lambda x: (1, x, 2.0), "argument y: takes an array to write to"),
         (lambda x: (1, x, usmq.zeros(5, "f4")), "do not broadcast: x \\[4\\], y \\[5\\]"),
         (lambda x: (1, x, usmq.zeros(1, "f4")), "argument y: .* repeats elements"),
-        (lambda x: (1, x[:3], x[1:]), "argument y: .* overlaps with x"),
-        (lambda x: (1, x[::-1], x), "argument y: .* overlaps with x"),
     ],
 )
 def test_arguments_that_do_not_fit(arguments, words):
@@ -192,18 +189,11 @@ def test_arguments_that_do_not_fit(arguments, words):
 @pytest.mark.parametrize(
     ("shape", "source", "target"),
     [
-        ((8,), np.s_[::2], np.s_[1::2]),
+        # The rule is in src/array/overlap.rs, with the sets of bytes as its oracle.
         ((4, 4), np.s_[:, 2:], np.s_[:, :2]),
-        ((4, 4), np.s_[:, 0], np.s_[:, 1]),
-        ((4, 4), np.s_[1::2, ::2], np.s_[::2, 1::2]),
-        ((6, 3), np.s_[1::2], np.s_[::2]),
         ((4, 2, 3), np.s_[:, 0], np.s_[:, 1]),
-        ((4, 4, 3), np.s_[..., 2], np.s_[..., 0]),
         ((4, 4), np.s_[::-2], np.s_[::2]),
         ((5, 7), np.s_[1:, 3:], np.s_[:-1, :-3]),
-        ((3, 4, 5), np.s_[:, 1:3, 4], np.s_[:, 1:3, 3]),
-        ((4, 6), np.s_[:, ::3], np.s_[:, 1::3]),
-        ((4, 6), np.s_[::2, 1::3], np.s_[1::2, 1::3]),
         ((2, 9), np.s_[:, :5], np.s_[:, 4:]),
     ],
 )
@@ -221,15 +211,9 @@ def test_views_are_refused_exactly_if_they_share_an_element(shape, source, targe
 
 
 def test_parameters_that_cannot_be_read():
-    for params, words in [
-        ("", "no parameters"),
-        ("float", "name is missing"),
-        ("float n", "meaning of its own"),
-        ("complex *z", "must be a number or a pointer"),
-        ("float a, float a", "two parameters"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            usmq.elementwise(params, "")
+    """Each mistake is in src/kernel/template.rs."""
+    with pytest.raises(ValueError, match="name is missing"):
+        usmq.elementwise("float", "")
     with pytest.raises(TypeError, match="params must be a str"):
         usmq.elementwise(7, "")
 
