@@ -68,7 +68,7 @@ def test_200_launches_do_not_wait_200_times_for_the_gil(run_python):
     assert float(run_python(PRELUDE + BUSY + FAST).stdout) < 0.4
 
 
-ERRORS = """
+ERRORS_AND_EXIT = """
 x = usmq.zeros(64, "u4")
 for _ in range(100):
     add(64, x, 1)
@@ -77,35 +77,8 @@ for _ in range(20):
         add(64, x, 1, local_size=7)
     except usmq.LaunchError as error:
         text = str(error)
-stop.set()
-print(text, x.tolist() == [100] * 64)
-"""
-
-
-def test_an_error_of_the_submission_reaches_the_caller(run_python):
-    text = run_python(PRELUDE + BUSY + ERRORS).stdout
-    assert "add" in text
-    assert text.endswith("True\n")
-
-
-AT_EXIT = """
-x = usmq.zeros(1, "u4")
-for _ in range(100):
-    add(1, x, 1)
-spin(1, x, steps(0.3))
-stop.set()
-add(1, x, 1)
-"""
-
-
-def test_the_process_ends_after_launches_of_the_submitter_thread(run_python):
-    assert run_python(PRELUDE + BUSY + AT_EXIT).stdout == ""
-
-
-FORKED = """
-x = usmq.zeros(1, "u4")
-for _ in range(100):
-    add(1, x, 1)
+assert "add" in text
+assert x.tolist() == [100] * 64
 child = os.fork()
 if child == 0:
     try:
@@ -114,9 +87,11 @@ if child == 0:
         os.write(1, b"ForkError\\n")
     os._exit(0)
 os.waitpid(child, 0)
+spin(1, x, steps(0.3))
 stop.set()
+add(1, x, 1)
 """
 
 
-def test_a_forked_child_gets_an_error(run_python):
-    assert run_python(PRELUDE + BUSY + FORKED).stdout == "ForkError\n"
+def test_errors_reach_the_caller_and_a_child_and_the_process_ends(run_python):
+    assert run_python(PRELUDE + BUSY + ERRORS_AND_EXIT).stdout == "ForkError\n"

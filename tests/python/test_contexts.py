@@ -79,14 +79,3 @@ def test_a_kernel_is_built_once_for_a_context_of_another_library(queue):
             usmq.zeros(1).to_numpy()  # releases the references of the launch
     assert [event.kind for event in profile.events].count("build") == 1
     assert dpnp.asnumpy(x).tolist() == [10] * 100
-
-
-def test_a_queue_is_the_same_object_while_it_is_referenced(queue):
-    context = usmq.Context([queue.device])
-    first = usmq.Queue(queue, context=context)
-    assert usmq.Queue(queue, context=context) == first
-    number, x = hash(first), usmq.zeros(3, queue=first)
-    del first
-    gc.collect()
-    assert hash(usmq.Queue(queue, context=context)) == number
-    assert x.queue == usmq.Queue(queue, context=context)

@@ -29,52 +29,42 @@ BUFFERED = {name: text for name, text in os.environ.items() if name != "PYTHONUN
 
 def run(program, timeout=100):
     """Return the lines that the program has written to a pipe."""
-    program = START + textwrap.dedent(program)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=BUFFERED,
-    )
+    command = [sys.executable, "-c", START + textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=BUFFERED)
     if done.returncode == 77:
         pytest.skip("the default device is no CPU, whose driver prints by itself")
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
+LAUNCH = "e = k(1, NUM, x)\n"
+POLLS = LAUNCH + "while not e.done(): pass\n"
+OTHER = "q = usmq.Queue('cpu', profiling=True)\ny = usmq.zeros(1, 'i4', queue=q)\n"
+CALLED = "add_done_callback(lambda _: (say('called'), called.set()))\n"
+TEXT = "text = 'x[i] = 1; USMQ_PRINTF(\"kernel %d\\\\n\", NUM)'\n"
 WAITS = {
-    "event": "k(1, NUM, x).wait()",
-    "event after polls": "e = k(1, NUM, x)\nwhile not e.done(): pass\ne.wait()",
-    "queue": "k(1, NUM, x)\nx.queue.wait()",
-    "array": "k(1, NUM, x)\nx.wait()",
-    "array after polls": "e = k(1, NUM, x)\nwhile not e.done(): pass\nx.wait()",
-    "numbers": "k(1, NUM, x)\nassert x.tolist() == [NUM]",
-    "numpy": "k(1, NUM, x)\nx.to_numpy()",
-    "numpy after polls": "e = k(1, NUM, x)\nwhile not e.done(): pass\nx.to_numpy()",
-    "later copy": "k(1, NUM, x)\nx.copy().to_numpy()",
-    "other queue": "k(1, NUM, x)\nq = usmq.Queue('cpu', profiling=True)\n"
-    "y = usmq.zeros(1, 'i4', queue=q)\ny.copy_from(x)\nq.wait()",
+    "event": LAUNCH + "e.wait()",
+    "event after polls": POLLS + "e.wait()",
+    "queue": LAUNCH + "x.queue.wait()",
+    "array": LAUNCH + "x.wait()",
+    "array after polls": POLLS + "x.wait()",
+    "numbers": LAUNCH + "assert x.tolist() == [NUM]",
+    "numpy": LAUNCH + "x.to_numpy()",
+    "numpy after polls": POLLS + "x.to_numpy()",
+    "later copy": LAUNCH + "x.copy().to_numpy()",
+    "other queue": LAUNCH + OTHER + "y.copy_from(x)\nq.wait()",
+    "other queue after the end": POLLS + OTHER + "y.copy_from(x)\nq.wait()",
     "await": "async def main(): await k(1, NUM, x)\nasyncio.run(main())",
-    "callback": "e = threading.Event()\n"
-    "k(1, NUM, x).add_done_callback(lambda _: (say('called'), e.set()))\ne.wait()",
-    "callback after the end": "e = k(1, NUM, x)\nwhile not e.done(): pass\n"
-    "e.add_done_callback(lambda _: say('called'))",
-    "other queue after the end": "e = k(1, NUM, x)\nwhile not e.done(): pass\n"
-    "q = usmq.Queue('cpu', profiling=True)\ny = usmq.zeros(1, 'i4', queue=q)\n"
-    "y.copy_from(x)\nq.wait()",
-    "await after the end": "async def main():\n  e = k(1, NUM, x)\n  while not e.done(): pass\n"
-    "  await e\nasyncio.run(main())",
+    "await after the end": POLLS + "async def main(): await e\nasyncio.run(main())",
+    "callback": "called = threading.Event()\n" + LAUNCH + "e." + CALLED + "called.wait()",
+    "callback after the end": "called = threading.Event()\n" + POLLS + "e." + CALLED,
     "replay": "with usmq.capture() as g: k(1, NUM, x)\ng.replay().wait()",
-    "first queue of a replay": "q = usmq.Queue('cpu', profiling=True)\n"
-    "y = usmq.zeros(1, 'i4', queue=q)\n"
-    "with usmq.capture() as g: k(1, NUM, x); y.copy_from(x)\n"
-    "g.replay()\nx.queue.wait()",
+    "first queue of a replay": OTHER
+    + "with usmq.capture() as g: k(1, NUM, x); y.copy_from(x)\ng.replay()\nx.queue.wait()",
     "host array": "k(1, NUM, np.zeros(1, 'i4'))",
     "out-of-order queue": "q = usmq.Queue('cpu', in_order=False)\n"
     "k(1, NUM, usmq.zeros(1, 'i4', queue=q)).wait()",
-    "one-line kernel": "text = 'x[i] = 1; USMQ_PRINTF(\"kernel %d\\\\n\", NUM)'\n"
-    "usmq.elementwise('int *x', text)(x)\nx.wait()",
+    "one-line kernel": TEXT + "usmq.elementwise('int *x', text)(x)\nx.wait()",
 }
 
 
@@ -83,8 +73,7 @@ def test_output_comes_before_that_after_the_wait(wait):
     program = "say('before')\n" + wait.replace("NUM", "1")
     program += "\nsay('between')\n" + wait.replace("NUM", "2") + "\nsay('after')\nos._exit(0)"
     called = ["called"] if "called" in wait else []
-    second = "kernel 2"
-    expected = ["before", "kernel 1", *called, "between", second, *called, "after"]
+    expected = ["before", "kernel 1", *called, "between", "kernel 2", *called, "after"]
     assert run(program) == expected
 
 

@@ -21,7 +21,6 @@ for _ in range(3):
     else:
         raise SystemExit("one byte more than the limit was given out")
     del x
-print("well")
 """
 
 
@@ -39,8 +38,7 @@ print("well")
     ],
 )
 def test_a_limit_that_fits_the_request_suffices(run_python, limit, size, kind):
-    done = run_python(CODE, str(limit), str(size), kind, check=False)
-    assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr
+    run_python(CODE, str(limit), str(size), kind)
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
@@ -58,7 +56,5 @@ for limit in (100, 50, 0):
     assert all(array.size == 0 and array.usm_type == kind for array in empty)
     del empty
 assert usmq.memory_stats()[kind]["reserved"] == 100
-print("well")
 """
-    done = run_python(code, kind, check=False)
-    assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr
+    run_python(code, kind)

@@ -9,14 +9,14 @@ import usmq
 INCREMENT = "x[i] += 1"
 
 
-def own_contexts():
-    """Two contexts of one device."""
+def two_queues(which):
+    """Return queues of two contexts."""
     device = usmq.devices()[0]
-    return [usmq.Queue(device, context=usmq.Context([device])) for _ in range(2)]
-
-
-def gpu_and_cpu():
-    """Devices of two platforms, where there are two."""
+    own = usmq.Queue(device, context=usmq.Context([device]))
+    if which == "own contexts":
+        return [own, usmq.Queue(device, context=usmq.Context([device]))]
+    if which == "one out of order":
+        return [usmq.Queue(device), usmq.Queue(own, context=own.context, in_order=False)]
     queues = [usmq.Queue(device) for device in usmq.devices()]
     others = [queue for queue in queues if queue.context != queues[0].context]
     if not others:
@@ -24,13 +24,7 @@ def gpu_and_cpu():
     return [queues[0], others[-1]]
 
 
-def own_and_out_of_order():
-    """An out-of-order queue in a context of its own."""
-    device = usmq.devices()[0]
-    return [
-        usmq.Queue(device),
-        usmq.Queue(device, context=usmq.Context([device]), in_order=False),
-    ]
+PAIRS = ["own contexts", "one out of order", "two platforms"]
 
 
 def chain(arrays, rounds, increment):
@@ -46,10 +40,10 @@ def chain(arrays, rounds, increment):
     return (time.perf_counter() - begun) / rounds
 
 
-@pytest.mark.parametrize("make", [own_contexts, gpu_and_cpu, own_and_out_of_order])
-def test_the_cost_of_a_round_between_contexts_does_not_grow_with_their_number(make):
+@pytest.mark.parametrize("which", PAIRS)
+def test_the_cost_of_a_round_between_contexts_does_not_grow_with_their_number(which):
     increment = usmq.elementwise("int *x", INCREMENT)
-    arrays = [usmq.zeros(1000, "i4", queue=queue) for queue in make()]
+    arrays = [usmq.zeros(1000, "i4", queue=queue) for queue in two_queues(which)]
     chain(arrays, 10, increment)  # builds and first uses
     few = min(chain(arrays, 50, increment) for _ in range(3))
     many = min(chain(arrays, 480, increment) for _ in range(2))
@@ -59,10 +53,10 @@ def test_the_cost_of_a_round_between_contexts_does_not_grow_with_their_number(ma
         assert many < 6 * few, f"{1e6 * few:.0f} us a round, then {1e6 * many:.0f}"
 
 
-@pytest.mark.parametrize("make", [own_contexts, gpu_and_cpu, own_and_out_of_order])
-def test_reads_and_writes_of_the_host_follow_work_of_another_context(make):
+@pytest.mark.parametrize("which", PAIRS)
+def test_reads_and_writes_of_the_host_follow_work_of_another_context(which):
     increment = usmq.elementwise("int *x", INCREMENT)
-    first, second = (usmq.zeros(300, "i4", queue=queue) for queue in make())
+    first, second = (usmq.zeros(300, "i4", queue=queue) for queue in two_queues(which))
     for number in range(200):
         first.copy_from(np.full(300, number, "i4"))
         increment(first)

@@ -42,7 +42,6 @@ for _ in range(5):
     if how == "usmq_allocate":
         lib.usmq_free(keeps)
     del keeps
-print("well")
 """
 
 
@@ -50,5 +49,4 @@ print("well")
 @pytest.mark.parametrize("how", ["usmq.empty", "usmq_allocate"])
 @pytest.mark.parametrize("kind", ["host", "shared"])
 def test_a_queued_kernel_does_not_write_new_memory(run_python, kind, how, size):
-    done = run_python(PRELUDE + CODE, kind, how, str(size), check=False)
-    assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr
+    run_python(PRELUDE + CODE, kind, how, str(size))

@@ -27,10 +27,13 @@ def test_work_without_other_costs_is_divided_among_machines_only():
     for workers in (1, 2, 8, 64):
         assert total(FREE, workers) == pytest.approx(64 / workers)
         assert total(FREE, workers, per_machine=workers) == pytest.approx(64)
-
-
-def test_partitions_that_do_not_divide_evenly_wait_for_the_last_one():
+    # Partitions that do not divide evenly wait for the last one.
     assert total(FREE, 3, parts=4) == pytest.approx(2 * 64 / 4)
+    times = [total(replace(FREE, task=0.001), workers) for workers in (1, 2, 4, 8, 16, 32, 64)]
+    assert times == sorted(times, reverse=True), "more workers are never slower without transfers"
+    for wrong in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="1 or more are needed"):
+            model.simulate(FREE, [], *wrong)
 
 
 def test_the_scheduler_handles_one_task_after_another():
@@ -73,12 +76,6 @@ def test_merges_wait_for_one_transfer_after_another():
     assert found.phases == {"upload": 0, "map": 1, "reduce": 7, "group": 7}
 
 
-def test_more_workers_are_never_slower_without_transfers():
-    costs = replace(FREE, task=0.001)
-    times = [total(costs, workers) for workers in (1, 2, 4, 8, 16, 32, 64)]
-    assert times == sorted(times, reverse=True)
-
-
 def test_the_page_shows_the_output_of_the_program(capsys):
     page = (BENCHES.parent / "docs" / "scaling.md").read_text(encoding="utf-8")
     program = runpy.run_path(str(BENCHES / "scaling.py"))
@@ -86,9 +83,3 @@ def test_the_page_shows_the_output_of_the_program(capsys):
     printed = capsys.readouterr().out
     assert printed.strip() in page, printed
     assert all(math.isfinite(value) for value in program["PUBLISHED"].row.values())
-
-
-@pytest.mark.parametrize("wrong", [(0, 1), (1, 0)])
-def test_no_workers_are_refused(wrong):
-    with pytest.raises(ValueError, match="1 or more are needed"):
-        model.simulate(FREE, [], *wrong)
