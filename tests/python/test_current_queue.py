@@ -121,61 +121,6 @@ def test_an_exception_restores_the_queue(queues):
         assert usmq.current_queue() == queues["scope"]
 
 
-@pytest.fixture(scope="module")
-def many():
-    name = usmq.current_queue().device.filter_string
-    queues = [usmq.Queue(dpctl.SyclQueue(name)) for _ in range(64)]
-    assert len(set(queues)) == 64
-    return queues
-
-
-def test_64_threads_keep_separate_scopes(many):
-    outside = usmq.current_queue()
-    step = threading.Barrier(len(many))
-
-    def work(number):
-        seen = [usmq.current_queue() == outside]
-        for turn in range(10):
-            mine, inner = many[number], many[(number + turn) % len(many)]
-            step.wait()
-            with usmq.use_queue(mine):
-                step.wait()
-                seen.append(usmq.current_queue() == mine)
-                with usmq.use_queue(inner):
-                    seen.append(usmq.current_queue() == inner == usmq.empty(1).queue)
-                seen.append(usmq.current_queue() == mine)
-            seen.append(usmq.current_queue() == outside)
-        return all(seen)
-
-    with ThreadPoolExecutor(len(many)) as pool:
-        assert all(pool.map(work, range(len(many))))
-
-
-def test_interleaved_tasks_on_one_thread_keep_their_queues(many):
-    outside = usmq.current_queue()
-    order = []
-
-    async def work(number):
-        seen = [usmq.current_queue() == outside]
-        with usmq.use_queue(many[number]):
-            for turn in range(5):
-                await asyncio.sleep(0)
-                order.append(number)
-                seen.append(usmq.current_queue() == many[number])
-                with usmq.use_queue(many[(number + turn) % len(many)]) as inner:
-                    await asyncio.sleep(0)
-                    seen.append(usmq.current_queue() == inner == usmq.empty(1).queue)
-        seen.append(usmq.current_queue() == outside)
-        return all(seen)
-
-    async def main():
-        return await asyncio.gather(*(work(number) for number in range(len(many))))
-
-    assert all(asyncio.run(main()))
-    assert order != sorted(order), "the tasks did not interleave"
-    assert usmq.current_queue() == outside
-
-
 def test_a_task_starts_in_the_scope_that_made_it(queues):
     async def seen():
         await asyncio.sleep(0)

@@ -2,7 +2,6 @@
 
 import gc
 import re
-import threading
 
 import dpnp
 import pytest
@@ -81,13 +80,6 @@ def test_memory_is_reused_from_the_pool(size):
         del x
 
 
-def test_empty_arrays_take_no_memory():
-    used = number("used")
-    kept = [usmq.empty(shape) for shape in [(0,), (3, 0), (0, 0, 5)] for _ in range(100)]
-    assert number("used") == used
-    assert all(x.size == 0 for x in kept)
-
-
 def test_foreign_memory_is_not_counted():
     theirs = dpnp.zeros(MIB, dtype="u1")
     before = number("used"), number("live")
@@ -96,18 +88,6 @@ def test_foreign_memory_is_not_counted():
     del x
     assert number("used") == before[0]
     assert int(theirs.sum()) == 0, "usmq does not own the memory"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_trim_frees_unused_memory(kind):
-    kept = usmq.full(1000, 7, "u1", usm_type=kind)
-    x = usmq.empty(64 * MIB, "u1", usm_type=kind)
-    reserved = number("reserved", kind)
-    assert reserved >= 64 * MIB
-    del x
-    usmq.trim_memory(usmq.current_queue().device)
-    assert number("reserved", kind) <= reserved - 64 * MIB
-    assert (kept.to_numpy() == 7).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -176,22 +156,6 @@ def test_an_invalid_limit_is_refused(limit, error):
     assert usmq.memory_stats()["device"]["limit"] is None
     with pytest.raises(error, match=rf"^memory_limit must be a number of bytes .*, not {found}$"):
         usmq.run_task(lambda task: task, memory_limit=limit)
-
-
-def test_memory_may_be_dropped_by_another_thread(kernels):
-    live = number("live")
-    for turn in range(100):
-        held = [usmq.full(1000, turn, "u4")]
-        kernels.advance(1000, held[0], 100)
-        thread = threading.Thread(target=held.clear)
-        thread.start()
-        y = usmq.full(1000, turn + 1, "u4")
-        thread.join()
-        assert (y.to_numpy() == turn + 1).all()
-    del y
-    usmq.current_queue().wait()
-    usmq.trim_memory()
-    assert number("live") == live
 
 
 def test_100_000_rounds_of_alloc_launch_and_drop_keep_the_peak_flat(kernels):

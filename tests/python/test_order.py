@@ -96,52 +96,6 @@ def test_random_work_on_random_queues_matches_program_order(queue, kernels, adva
         np.testing.assert_array_equal(x.to_numpy(), host)
 
 
-# These run in a separate process, to detect a hang or a crash in a driver thread.
-PROGRAMS = {
-    "own context": """
-other = usmq.Queue(queue.device, context=usmq.Context([queue.device]))
-alternate()""",
-    "two devices": """
-other = usmq.Queue(next(d for d in usmq.devices() if d != queue.device))
-alternate()""",
-    "dropped queues of dpctl": """
-for _ in range(100):
-    theirs = dpctl.SyclQueue()
-    advance(16, x, 8000, queue=theirs)
-    del theirs
-print(*x.to_numpy())""",
-}
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_work_of_several_contexts_and_dropped_queues_is_exact(
-    request, run_python, source, advanced, name
-):
-    if name == "two devices":
-        request.getfixturevalue("two_devices")
-    code = f"""
-import dpctl, usmq
-advance = usmq.Kernel.from_sycl({source!r}, "advance")
-queue = usmq.current_queue()
-x = usmq.arange(0, 16, 1, dtype="u4")
-
-def alternate():
-    for _ in range(10):
-        x = usmq.arange(0, 16, 1, dtype="u4")
-        for _ in range(100):
-            advance(16, x, 5000)
-            x = usmq.collocate(x, queue=other)
-            advance(16, x, 3000)
-            x = usmq.collocate(x, queue=queue)
-        print(*x.to_numpy())
-"""
-    expected = advanced(np.arange(16), 100 * 8000).tolist()
-    for _ in range(3):
-        lines = run_python(code + PROGRAMS[name], timeout=60).stdout.splitlines()
-        assert len(lines) == (1 if "dpctl" in name else 10)
-        assert all([int(state) for state in line.split()] == expected for line in lines)
-
-
 @pytest.fixture(scope="module")
 def foreign():
     """Return an out-of-order queue of dpctl and a kernel that dpctl submits to it."""

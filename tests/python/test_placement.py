@@ -89,15 +89,6 @@ def test_a_rebound_array_shares_values_and_keeps_the_memory(same_context_queue, 
     del others
 
 
-def test_work_after_a_rebind_follows_the_producer(same_context_queue, kernels, advanced):
-    for turn in range(20):
-        x = usmq.full(8, turn, "u4")
-        y = usmq.zeros(8, "u4", queue=same_context_queue)
-        kernels.advance(8, x, 100_000)
-        kernels.advance_into(8, usmq.collocate(x, like=y), y, 1)
-        np.testing.assert_array_equal(y.to_numpy(), advanced(np.full(8, turn), 100_001))
-
-
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
 def test_across_contexts_every_array_arrives_and_comes_back(queue, other_queue, kind):
     """All dtypes, sizes and layouts are in tests/suite/placement.rs."""
@@ -111,7 +102,7 @@ def test_across_contexts_every_array_arrives_and_comes_back(queue, other_queue, 
         assert (moved.dtype, moved.shape, moved.usm_type) == (x.dtype, view.shape, kind)
         if step.action.startswith("copy"):
             assert step.bytes == view.nbytes
-            assert moved.strides == np.ascontiguousarray(host[key]).strides
+            assert moved.strides == view.copy().strides
         np.testing.assert_array_equal(moved.to_numpy(), host[key])
         back = usmq.collocate(moved, like=x)
         assert back.queue == queue
@@ -190,19 +181,3 @@ def test_a_wrong_call_is_a_type_error():
     ):
         with pytest.raises((TypeError, ValueError)):
             call(data, **target)
-
-
-def test_copies_between_sub_devices_never_hang(sub_device, run_python):
-    parent = sub_device.parent
-    assert parent is not None
-    how = 1 if "partition_equally" in parent.partition_properties else "numa"
-    code = f"""
-import usmq
-first, second = (usmq.Queue(d) for d in usmq.current_queue().device.sub_devices({how!r})[:2])
-x = usmq.arange(0, 100_000, 1, dtype="i4", queue=first)
-for _ in range(100):
-    y = usmq.collocate(x, queue=second)
-    x = usmq.collocate(y, queue=first)
-print((x.to_numpy() == range(100_000)).all())
-"""
-    assert run_python(code, timeout=60).stdout.split() == ["True"]

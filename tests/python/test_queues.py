@@ -111,6 +111,7 @@ def test_a_queue_of_dpctl_is_used_unchanged(queue, properties):
     assert ours.in_order is theirs.is_in_order
     assert ours.profiling is theirs.has_enable_profiling
     assert ours != queue
+    assert ours != usmq.Queue(dpctl.SyclQueue(theirs.sycl_device, property=list(properties)))
     with usmq.use_queue(theirs) as scoped:
         assert scoped == ours
     assert usmq.empty(2, queue=theirs).queue == ours

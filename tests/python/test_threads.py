@@ -222,21 +222,6 @@ def test_the_default_queue_is_one_that_a_thread_set():
     assert all(in_threads(*changes, *[look] * 6))
 
 
-def test_a_scope_object_is_exited_by_the_threads_that_entered_it():
-    outside = usmq.current_queue()
-    queue = usmq.Queue(outside.device, profiling=True)
-    scope = usmq.use_queue(queue)
-
-    def enter():
-        for _ in range(100):
-            with scope:
-                assert usmq.current_queue() == queue
-            assert usmq.current_queue() == outside
-        return True
-
-    assert all(in_threads(*[enter] * THREADS))
-
-
 def test_one_profile_is_started_and_ended_once():
     for _ in range(50):
         profile = usmq.profile()
