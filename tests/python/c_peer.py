@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import re
 import shlex
 import subprocess
 from ctypes import (
@@ -50,9 +51,13 @@ ARGUMENTS = {
 }
 
 
-# Statuses of usmq.h.
-SELECTOR, DEVICE_NOT_FOUND, PLACEMENT, ALLOCATION = 1, 2, 3, 4
-INTEROP, VALUE, TYPE, RUNTIME_NOT_FOUND, CAPTURE = 7, 8, 9, 11, 17
+# usmq_status of usmq.h.
+STATUS = {
+    name: int(number)
+    for name, number in re.findall(
+        r"USMQ_ERROR_(\w+) = (\d+)", (PACKAGE / "include" / "usmq.h").read_text(encoding="utf-8")
+    )
+}
 
 needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason=f"this usmq has no {LIBRARY}")
 
@@ -155,10 +160,10 @@ class PeerError(Exception):
 
 @contextlib.contextmanager
 def refused(status, text):
-    """Check that the block gets an error of this status and text."""
+    """Check that the block gets the error of this name and text."""
     with pytest.raises(PeerError, match=text) as wrong:
         yield
-    assert wrong.value.status == status
+    assert wrong.value.status == STATUS[status]
 
 
 class Exported:

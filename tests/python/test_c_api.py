@@ -11,36 +11,18 @@ import subprocess
 from ctypes import addressof, byref, c_int, c_uint64, c_void_p
 from pathlib import Path
 
+import c_peer
 import numpy as np
 import pytest
 import usmq
 from arrow_structs import ONEAPI, ArrowDeviceArray
-from c_peer import (
-    ALLOCATION,
-    DEVICE_NOT_FOUND,
-    LIBRARY,
-    PACKAGE,
-    PLACEMENT,
-    ROOT,
-    RUNTIME_NOT_FOUND,
-    SELECTOR,
-    STRICT,
-    TYPE,
-    VALUE,
-    Exported,
-    Peer,
-    compiled,
-    declared,
-    needs_library,
-    program,
-    refused,
-)
+from c_peer import LIBRARY, PACKAGE, STATUS, Exported, Peer, declared, needs_library, refused
 from conftest import in_threads
 
 
 @pytest.fixture(scope="session")
 def peer_path(tmp_path_factory):
-    return compiled(tmp_path_factory.mktemp("peer"))
+    return c_peer.compiled(tmp_path_factory.mktemp("peer"))
 
 
 @pytest.fixture
@@ -56,7 +38,7 @@ def other(two_devices):
 
 @pytest.mark.parametrize("standard", ["c11", "gnu17", "c++11", "c++17", "c++20"])
 def test_the_header_compiles_as_c_and_cpp(tmp_path, standard):
-    peer = Peer(declared(ctypes.CDLL(str(compiled(tmp_path, standard)))))
+    peer = Peer(declared(ctypes.CDLL(str(c_peer.compiled(tmp_path, standard)))))
     assert peer.current_queue() == usmq.current_queue()
 
 
@@ -67,7 +49,12 @@ def checked_cpp(tmp_path, body):
     files = importlib.metadata.files("intel-sycl-rt") or []
     header = next(file for file in files if str(file).endswith("include/sycl/sycl.hpp"))
     from_sycl = str(Path(str(header.locate())).resolve().parents[1])
-    command = [*shlex.split(os.environ.get("CXX", "c++")), "-std=c++17", *STRICT, "-fsyntax-only"]
+    command = [
+        *shlex.split(os.environ.get("CXX", "c++")),
+        "-std=c++17",
+        *c_peer.STRICT,
+        "-fsyntax-only",
+    ]
     command += [f"-I{PACKAGE / 'include'}", "-isystem", from_sycl, "-isystem", f"{from_sycl}/sycl"]
     command += ["-DSYCL_DISABLE_FSYCL_SYCLHPP_WARNING", str(source)]
     return subprocess.run(command, capture_output=True, text=True)
@@ -88,7 +75,7 @@ def test_the_header_for_cpp_compiles_without_warnings_and_refuses_scopes_that_en
 
 
 def test_header_library_and_package_have_the_same_version(peer):
-    cargo = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
+    cargo = (c_peer.ROOT / "Cargo.toml").read_text(encoding="utf-8")
     version = re.search(r'^version = "(.*)"$', cargo, re.MULTILINE)
     assert version
     assert version[1] == usmq.__version__
@@ -96,23 +83,6 @@ def test_header_library_and_package_have_the_same_version(peer):
 
 
 # --- one current queue
-
-
-def test_c_gets_the_default_queue_or_the_scope_of_its_python_caller(peer, other):
-    assert peer.current_queue() == usmq.current_queue()
-    with usmq.use_queue(other):
-        assert peer.current_queue() == other
-        with usmq.use_queue(None):
-            assert peer.current_queue() == other
-    assert peer.current_queue() == usmq.current_queue() != other
-
-
-def test_each_python_thread_has_its_own_scope_in_c(peer, other):
-    default = usmq.current_queue()
-    with usmq.use_queue(other):
-        copy = contextvars.copy_context()
-        seen = in_threads(peer.current_queue, lambda: copy.run(peer.current_queue))
-    assert seen == [default, other]
 
 
 def test_asyncio_tasks_have_separate_c_scopes(peer, other):
@@ -135,41 +105,43 @@ def test_asyncio_tasks_have_separate_c_scopes(peer, other):
     assert peer.current_queue() == default
 
 
-def test_a_scope_entered_in_c_applies_to_its_python_caller(peer, other):
+def test_c_gets_the_default_queue_or_the_scope_of_its_python_caller(peer, other):
     default = usmq.current_queue()
-    scope = peer.enter(other.device.filter_string)
-    try:
-        assert usmq.current_queue() == peer.current_queue() == other
-        assert usmq.zeros(3).queue == other
+    assert peer.current_queue() == default != other
+    with usmq.use_queue(other):
+        assert peer.current_queue() == other
+        with usmq.use_queue(None):
+            assert peer.current_queue() == other
+        copy = contextvars.copy_context()
+        seen = in_threads(peer.current_queue, lambda: copy.run(peer.current_queue))
+    assert seen == [default, other]
+    assert peer.current_queue() == default
+
+
+def test_a_scope_entered_in_c_applies_to_its_python_caller(peer, other):
+    default, on = usmq.current_queue(), c_uint64()
+    address = peer.address_of(other.device.filter_string)
+    peer.call("scope_enter_on", address, byref(on))
+    scopes = [on.value, peer.enter(None), peer.enter(other.device.filter_string)]
+    while scopes:
+        assert usmq.current_queue() == peer.current_queue() == usmq.zeros(3).queue == other
         with usmq.use_queue(default):
             assert peer.current_queue() == default
         assert peer.current_queue() == other
-    finally:
-        peer.leave(scope)
+        peer.leave(scopes.pop())
     assert usmq.current_queue() == default
-
-
-def test_a_scope_entered_in_c_takes_any_queue_or_null_for_no_change(peer, other):
-    address, scope = peer.address_of(other.device.filter_string), c_uint64()
-    peer.call("scope_enter_on", address, byref(scope))
-    assert usmq.current_queue() == other
-    unchanged = peer.enter(None)
-    assert peer.current_queue() == other
-    peer.leave(unchanged)
-    assert peer.current_queue() == other
-    peer.leave(scope.value)
     assert peer.taken(address) == other
 
 
 def test_scopes_are_exited_once_innermost_first_and_in_their_context(peer, other):
     outer, inner = peer.enter(other.device.filter_string), peer.enter(None)
-    with refused(VALUE, "not the innermost"):
+    with refused("VALUE", "not the innermost"):
         peer.leave(outer)
-    with usmq.use_queue("cpu"), refused(VALUE, "not the innermost"):
+    with usmq.use_queue("cpu"), refused("VALUE", "not the innermost"):
         peer.leave(inner)
 
     def leave():
-        with refused(VALUE, "not the innermost"):
+        with refused("VALUE", "not the innermost"):
             peer.leave(inner)
 
     in_threads(leave)
@@ -177,7 +149,7 @@ def test_scopes_are_exited_once_innermost_first_and_in_their_context(peer, other
     assert usmq.current_queue() == other
     peer.leave(outer)
     for scope in (outer, inner, 0, 2**64 - 1):
-        with refused(VALUE, "not open on this thread"):
+        with refused("VALUE", "not open on this thread"):
             peer.leave(scope)
 
 
@@ -191,7 +163,7 @@ def test_a_thread_unknown_to_python_never_takes_the_gil(peer_path, other, loader
     with usmq.use_queue(other):
         peer.call("visit", other.device.filter_string.encode(), *places)
         assert usmq.current_queue() == other
-    assert order.value == VALUE
+    assert order.value == STATUS["VALUE"]
     assert [peer.taken(at) for at in (before, inside, after)] == [default, other, default]
 
 
@@ -206,12 +178,8 @@ def test_the_process_has_one_default_queue(peer, other):
     assert usmq.current_queue() == peer.taken(address) == other
     peer.call("set_default_queue", None)
     assert usmq.current_queue() == default
-
-
-def test_the_queue_of_a_target_matches_python(peer, other):
-    for queue in (usmq.current_queue(), other):
-        assert peer.taken(peer.address_of(queue.device.filter_string)) == queue
-    address = c_void_p()
+    # A target names the same queue in C and in Python.
+    assert peer.taken(peer.address_of(default.device.filter_string)) == default
     peer.call("queue_of", None, byref(address))
     assert peer.taken(address) == usmq.Queue()
     peer.call("queue_release", None)
@@ -223,9 +191,9 @@ def test_the_queue_of_a_target_matches_python(peer, other):
 @pytest.mark.parametrize(
     ("target", "status", "text"),
     [
-        (b"nonsense", SELECTOR, "nonsense"),
-        (b"gpu:99", DEVICE_NOT_FOUND, "visible devices"),
-        (b"\xff", VALUE, "UTF-8"),
+        (b"nonsense", "SELECTOR", "nonsense"),
+        (b"gpu:99", "DEVICE_NOT_FOUND", "visible devices"),
+        (b"\xff", "VALUE", "UTF-8"),
     ],
 )
 def test_an_invalid_target_gives_a_status_and_a_message_to_its_thread(peer, target, status, text):
@@ -253,7 +221,7 @@ def test_a_null_result_pointer_is_refused(peer):
         ("arrow_export", memory, b"g", 1, None, None),
         ("use_on", memory, None),
     ]:
-        with refused(VALUE, "queue is null" if call[0] == "use_on" else "is null"):
+        with refused("VALUE", "queue is null" if call[0] == "use_on" else "is null"):
             peer.call(*call)
     peer.call("free", memory)
 
@@ -282,17 +250,17 @@ def test_zero_bytes_have_an_address_and_null_can_be_freed(peer):
 def test_wrong_addresses_kinds_sizes_and_queues_are_refused(peer, other):
     memory = peer.allocate(64)
     address = peer.address_of(other.device.filter_string)
-    with refused(PLACEMENT, "cannot be used from"):
+    with refused("PLACEMENT", "cannot be used from"):
         peer.call("use_on", memory, address)
     peer.taken(address)
     peer.call("free", memory)
     for wrong in (memory, memory + 1, 4096):
         for call in [("free", wrong), ("use_on", wrong, None)]:
-            with refused(VALUE, "not the address of a block"):
+            with refused("VALUE", "not the address of a block"):
                 peer.call(*call)
-    with refused(VALUE, "USMQ_HOST"):
+    with refused("VALUE", "USMQ_HOST"):
         peer.allocate(8, 3)
-    with refused(ALLOCATION, r"failed: .* in use"):
+    with refused("ALLOCATION", r"failed: .* in use"):
         peer.allocate(1 << 50)
 
 
@@ -355,34 +323,30 @@ def test_an_export_keeps_the_memory_after_the_block_is_freed(peer):
     assert usmq.memory_stats()["device"]["live"] == live
 
 
-@pytest.mark.parametrize(
-    ("format", "length", "status", "text"),
-    [
-        (b"u", 1, TYPE, "is not one of"),
-        (None, 1, TYPE, "is not one of"),
-        (b"g", 9, VALUE, "do not fit"),
-        (b"g", -1, VALUE, "do not fit"),
-        (b"c", 2**62, VALUE, "do not fit"),
-    ],
-)
-def test_invalid_columns_are_refused(peer, format, length, status, text):
+def test_invalid_columns_are_refused(peer):
     memory, device = peer.allocate(64), ArrowDeviceArray()
-    with refused(status, text):
-        peer.call("arrow_export", memory, format, length, None, addressof(device))
-    assert not device.array.release
+    for format, length, status, text in [
+        (b"u", 1, "TYPE", "is not one of"),
+        (None, 1, "TYPE", "is not one of"),
+        (b"g", 9, "VALUE", "do not fit"),
+        (b"g", -1, "VALUE", "do not fit"),
+        (b"c", 2**62, "VALUE", "do not fit"),
+    ]:
+        with refused(status, text):
+            peer.call("arrow_export", memory, format, length, None, addressof(device))
+        assert not device.array.release
     peer.call("free", memory)
 
 
 # --- which usmq answers
 
 
-def loading(peer_path, code):
-    return f"""
-import ctypes
-peer = ctypes.CDLL({str(peer_path)!r})
+# The start of programs that load the peer, their first argument.
+LOADING = """
+import ctypes, sys
+peer = ctypes.CDLL(sys.argv[1])
 peer.peer_last_error.restype = ctypes.c_char_p
 place = ctypes.c_void_p()
-{code}
 """
 
 
@@ -393,8 +357,8 @@ print(peer.peer_last_error().decode())
 import usmq
 print(peer.peer_current_queue(ctypes.byref(place)), bool(place.value))
 """
-    done = run_python(loading(peer_path, code)).stdout.splitlines()
-    assert done[0] == f"0 {RUNTIME_NOT_FOUND}"
+    done = run_python(LOADING + code, str(peer_path)).stdout.splitlines()
+    assert done[0] == f"0 {STATUS['RUNTIME_NOT_FOUND']}"
     assert "import usmq" in done[1]
     assert done[2] == "0 True"
 
@@ -417,10 +381,10 @@ int main(void) {
 
 def test_a_program_without_usmq_gets_both_ways_to_it(tmp_path):
     clean = {"PATH": os.environ["PATH"]}
-    command = [program(tmp_path, PROGRAM, "-std=c99")]
+    command = [c_peer.program(tmp_path, PROGRAM, "-std=c99")]
     done = subprocess.run(command, capture_output=True, text=True, env=clean)
     status, _, text = done.stdout.partition(" ")
-    assert int(status) == done.returncode == RUNTIME_NOT_FOUND
+    assert int(status) == done.returncode == STATUS["RUNTIME_NOT_FOUND"]
     assert "the program exports no usmq_current_queue, and libusmq.so.0 cannot be loaded" in text
     # The text is cut at no word.
     assert "cargo:rustc-link-arg-bins=-rdynamic" in text
@@ -431,7 +395,9 @@ def test_a_program_without_usmq_gets_both_ways_to_it(tmp_path):
 @pytest.mark.parametrize("linked", [False, True], ids=["found", "linked"])
 def test_a_plain_c_program_runs_without_the_mathematical_library(tmp_path, linked):
     options = ["-std=c99", f"-Wl,-rpath,{LIBRARY.parent}", *[str(LIBRARY)] * linked]
-    done = subprocess.run([program(tmp_path, PROGRAM, *options)], capture_output=True, text=True)
+    done = subprocess.run(
+        [c_peer.program(tmp_path, PROGRAM, *options)], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 complete", "")
 
 
@@ -463,4 +429,4 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-    assert run_python(loading(peer_path, code)).stdout == "13 True\n"
+    assert run_python(LOADING + code, str(peer_path)).stdout == "13 True\n"
