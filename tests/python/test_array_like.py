@@ -21,30 +21,37 @@ def test_ones_have_the_dtype(dtype):
     x = usmq.ones((2, 3), dtype, usm_type="shared")
     np.testing.assert_array_equal(x.to_numpy(), np.ones((2, 3), dtype))
     assert x.usm_type == "shared"
-    assert usmq.ones(2).dtype == "float32"
-    assert usmq.ones(0).tolist() == []
+    assert (usmq.ones(2).dtype, usmq.ones(0).tolist()) == ("float32", [])
 
 
-@pytest.mark.parametrize("name", ["empty_like", "zeros_like", "ones_like"])
-def test_the_prototype_decides_what_is_not_given(name):
-    like = getattr(usmq, name)
+@pytest.mark.parametrize(
+    ("like", "value"),
+    [
+        (usmq.empty_like, None),
+        (usmq.zeros_like, 0),
+        (usmq.ones_like, 1),
+        (lambda x, *given, **names: usmq.full_like(x, 7, *given, **names), 7),
+    ],
+)
+def test_the_prototype_decides_what_is_not_given(like, value):
     x = usmq.zeros((2, 3), "i2", usm_type="shared", queue=other_queue())
-    y = like(x)
-    assert (y.shape, y.dtype, y.usm_type, y.queue) == ((2, 3), "int16", "shared", x.queue)
-    y = like(x, "f8", shape=4, usm_type="host", queue=usmq.current_queue())
-    found = (y.shape, y.dtype, y.usm_type, y.queue)
-    assert found == ((4,), "float64", "host", usmq.current_queue())
+    own = usmq.current_queue()
+    for given, shape, dtype, kind, queue in (
+        ({}, (2, 3), "int16", "shared", x.queue),
+        (
+            {"dtype": "f8", "shape": 4, "usm_type": "host", "queue": own},
+            (4,),
+            "float64",
+            "host",
+            own,
+        ),
+    ):
+        y = like(x, **given)
+        assert (y.shape, y.dtype, y.usm_type, y.queue) == (shape, dtype, kind, queue)
+        assert value is None or (y.to_numpy() == value).all()
     assert like(x.T[::-1, :1]).strides == (2, 2)
     assert like(x, shape=()).shape == ()
     assert like(x, shape=(0, 2)).size == 0
-
-
-def test_the_new_elements_have_the_value():
-    x = usmq.arange(3)
-    assert usmq.zeros_like(x).tolist() == [0, 0, 0]
-    assert usmq.ones_like(x, "f4").tolist() == [1.0, 1.0, 1.0]
-    assert usmq.full_like(x, 7).tolist() == [7, 7, 7]
-    assert usmq.full_like(x, 2.5, "f4", shape=2).tolist() == [2.5, 2.5]
     with pytest.raises(ValueError, match=r"2\.5 is not an integer"):
         usmq.full_like(x, 2.5)
 
@@ -65,12 +72,12 @@ def test_arrays_like_system_memory_are_host_usm():
 
 def test_to_moves_only_as_far_as_needed():
     x = usmq.arange(3)
-    assert x.to() is x
-    assert x.to(x.queue, dtype="i8", usm_type="device") is x
+    assert x.to() is x.to(x.queue, dtype="i8", usm_type="device") is x.collocate(x) is x
     view = x.to(usmq.Queue(x.device, profiling=True))
     assert (view.ptr, view.queue == x.queue) == (x.ptr, False)
     far = x.to(other_queue())
     assert (far.queue, far.tolist()) == (other_queue(), [0, 1, 2])
+    assert x.collocate(far).queue == far.queue
     assert far.to().queue == usmq.current_queue()
     with usmq.use_queue(other_queue()):
         assert x.to().queue == other_queue()
@@ -78,19 +85,12 @@ def test_to_moves_only_as_far_as_needed():
     assert (y.dtype, y.usm_type, y.tolist()) == ("float32", "host", [0.0, 1.0, 2.0])
     with pytest.raises(TypeError, match="target must be"):
         x.to(3)
-
-
-def test_collocate_is_also_a_method():
-    x, y = usmq.arange(3), usmq.zeros(3, queue=other_queue())
-    assert x.collocate(y).queue == y.queue
-    assert x.collocate(x) is x
     with pytest.raises(TypeError):
         x.collocate(None)
 
 
 @pytest.mark.parametrize(
-    ("shape", "axes"),
-    [((1, 3, 1), [None, 0, -1, (0, 2), ()]), ((), [None]), ((1,), [None])],
+    ("shape", "axes"), [((1, 3, 1), [None, 0, -1, (0, 2), ()]), ((), [None]), ((1,), [None])]
 )
 def test_squeeze_is_as_in_numpy(shape, axes):
     host = np.arange(np.prod(shape, dtype=int)).reshape(shape)
@@ -102,29 +102,26 @@ def test_squeeze_is_as_in_numpy(shape, axes):
         assert y.ptr == x.ptr
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3, (0, 1), (0, -1), (3, 1)])
-def test_expand_dims_is_as_in_numpy(axis):
+def test_expand_dims_is_as_in_numpy():
     host = np.arange(6).reshape(2, 3)
     x = usmq.asarray(host)
-    assert x.expand_dims(axis).shape == np.expand_dims(host, axis).shape
-    assert usmq.expand_dims(x, axis).ptr == x.ptr
+    for axis in (0, 1, 2, -1, -3, (0, 1), (0, -1), (3, 1)):
+        assert x.expand_dims(axis).shape == np.expand_dims(host, axis).shape
+        assert usmq.expand_dims(x, axis).ptr == x.ptr
 
 
 def test_wrong_axes_are_named():
     x = usmq.zeros((1, 3))
-    with pytest.raises(ValueError, match=r"axis 1 of shape \[1, 3\]: its extent is 3"):
-        x.squeeze(1)
-    with pytest.raises(IndexError, match="axis 2 is out of range"):
-        x.squeeze(2)
-    with pytest.raises(ValueError, match="given twice"):
-        x.squeeze((0, -2))
-    with pytest.raises(IndexError, match="axis 4 is out of range"):
-        x.expand_dims(4)
-    for wrong in (1.5, "0", [0], None):
-        with pytest.raises(TypeError, match="axis must be"):
-            x.expand_dims(wrong)
-    with pytest.raises((ValueError, TypeError)):
-        x.squeeze(1 << 70)
+    for call, axis, error, text in (
+        (x.squeeze, 1, ValueError, r"axis 1 of shape \[1, 3\]: its extent is 3"),
+        (x.squeeze, 2, IndexError, "axis 2 is out of range"),
+        (x.squeeze, (0, -2), ValueError, "given twice"),
+        (x.squeeze, 1 << 70, (ValueError, TypeError), None),
+        (x.expand_dims, 4, IndexError, "axis 4 is out of range"),
+        *((x.expand_dims, wrong, TypeError, "axis must be") for wrong in (1.5, "0", [0], None)),
+    ):
+        with pytest.raises(error, match=text):
+            call(axis)
 
 
 def test_ravel_is_a_view_and_flatten_a_copy():
@@ -150,16 +147,15 @@ def test_concatenate_is_as_in_numpy(axis, dtype):
     assert (joined.queue, joined.dtype) == (x.queue, x.dtype)
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])
-def test_stack_is_as_in_numpy(axis):
+def test_stack_is_as_in_numpy():
     host = np.arange(6, dtype="f4").reshape(2, 3)
     x = usmq.asarray(host)
-    stacked = usmq.stack((x, x[::-1], x), axis=axis)
-    np.testing.assert_array_equal(stacked.to_numpy(), np.stack((host, host[::-1], host), axis=axis))
+    for axis in (0, 1, 2, -1, -3):
+        found = usmq.stack((x, x[::-1], x), axis=axis)
+        expected = np.stack((host, host[::-1], host), axis=axis)
+        np.testing.assert_array_equal(found.to_numpy(), expected)
     assert usmq.stack([usmq.full((), 1), usmq.full((), 2)]).tolist() == [1, 2]
-
-
-def test_the_usm_kind_of_a_join_is_that_of_its_parts():
+    # The kind of memory is that of the parts, or device USM.
     shared, host = usmq.ones(2, usm_type="shared"), usmq.ones(2, usm_type="host")
     assert usmq.concatenate([shared, shared]).usm_type == "shared"
     assert usmq.concatenate([shared, host]).usm_type == "device"
@@ -179,11 +175,7 @@ def test_parts_that_do_not_fit_are_refused_by_name():
         (ValueError, "shapes must be equal", lambda: usmq.stack([x, x[0]])),
         (ValueError, "without axes", lambda: usmq.concatenate([number, number])),
         (IndexError, "axis 2 is out of range", lambda: usmq.concatenate([x, x], 2)),
-        (
-            usmq.PlacementError,
-            "collocate",
-            lambda: usmq.concatenate([x, x.to(other_queue())]),
-        ),
+        (usmq.PlacementError, "collocate", lambda: usmq.concatenate([x, x.to(other_queue())])),
         (TypeError, "expected an array in USM, not list", lambda: usmq.concatenate([[1], [2]])),
         (TypeError, "arrays must be", lambda: usmq.stack(3)),
         (TypeError, "axis must be", lambda: usmq.stack([x], axis=None)),
@@ -200,20 +192,16 @@ def test_comparisons_raise_with_the_fix(sign):
             eval(f"x {sign} {other}", names)
 
 
-def test_other_objects_compare_by_identity():
-    x = usmq.ones(2)
+def test_arrays_and_other_objects_compare_by_identity():
+    x, y = usmq.ones(2), usmq.ones(2)
     assert (x == None, x != None, x == "text", x is x) == (False, True, False, True)  # noqa: E711
     with pytest.raises(TypeError):
         x < None  # noqa: B015
-
-
-def test_an_array_is_a_key_by_identity():
-    x, y = usmq.ones(2), usmq.ones(2)
     table = {x: 1, y: 2}
     assert (table[x], table[y], len({x, y, x})) == (1, 2, 2)
     assert x in [x, y]
-    assert hash(x) == hash(x)
     assert x in (None, "a", x)
+    assert hash(x) == hash(x)
 
 
 def test_masked_arrays_are_refused_with_the_fix():

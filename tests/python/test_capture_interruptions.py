@@ -160,11 +160,7 @@ def test_signal_handlers_in_a_signal_handler(work):
         add(work.x, work.x)
 
     graphs = []
-    with (
-        handled(outer),
-        handled(lambda *_: work(), signal.SIGUSR2),
-        usmq.capture() as graph,
-    ):
+    with handled(outer), handled(lambda *_: work(), signal.SIGUSR2), usmq.capture() as graph:
         signal.raise_signal(signal.SIGUSR1)
         add(work.x, work.y)
     assert len(graphs) == 1

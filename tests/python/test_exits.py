@@ -7,20 +7,20 @@ import pytest
 from children import KERNEL
 from emulated import needs_system_usm
 
+START = f"""{KERNEL}
+import asyncio, atexit, ctypes, os, signal, sys, threading, time, weakref
 STEPS = 60_000_000
+"""
 
 # The work left in flight and the end of a program that exits with status 0 and prints nothing.
 QUIET = {
     "atexit reads": """
-import atexit
 atexit.register(lambda: print('read', x.to_numpy().size))
 spin(1, x, STEPS)""",
     "atexit launches": """
-import atexit
 atexit.register(lambda: spin(1, usmq.zeros(1, 'u4'), STEPS))
 spin(1, x, STEPS)""",
     "a finalizer drops the last array": """
-import weakref
 class Owner:
     pass
 owner = Owner()
@@ -35,7 +35,6 @@ class Owner:
 owner = Owner()
 spin(1, x, STEPS)""",
     "__del__ at the very end": """
-import sys
 class Owner:
     def __init__(self):
         self.array, self.usmq = usmq.zeros(1, 'u4'), usmq
@@ -47,18 +46,15 @@ spin(1, x, STEPS)""",
     "a cycle": """class C: pass
 c = C(); c.c, c.x = c, x.copy(); spin(1, c.x, STEPS); del c""",
     "a daemon thread launches": """
-import threading
 def launch():
     while True:
         spin(1, usmq.zeros(1, 'u4'), 1000)
 threading.Thread(target=launch, daemon=True).start()
 spin(1, x, STEPS)""",
     "a daemon thread waits": """
-import threading
 event = spin(1, x, STEPS)
 threading.Thread(target=event.wait, daemon=True).start()""",
     "a daemon thread waits for a queue that another library knows": """
-import threading, time
 import dpctl
 shared = dpctl.SyclQueue(x.queue._get_capsule())
 spin(1, x, STEPS)
@@ -66,7 +62,6 @@ event = spin(1, x, STEPS)
 threading.Thread(target=event.wait, daemon=True).start()
 time.sleep(0.05)""",
     "a daemon thread ends a profile": """
-import threading, time
 def profiled():
     with usmq.profile():
         spin(1, x, STEPS)
@@ -74,7 +69,6 @@ def profiled():
 threading.Thread(target=profiled, daemon=True).start()
 time.sleep(0.2)""",
     "a daemon thread builds": """
-import os, threading, time
 begun = threading.Event()
 def build_one():
     text = f"x[i] = {int.from_bytes(os.urandom(3), 'little')}"  # not in the cache
@@ -88,7 +82,6 @@ threading.Thread(target=build, daemon=True).start()
 begun.wait()
 time.sleep(0.3)""",
     "a daemon thread is in the first build": """
-import os, threading, time
 begun = threading.Event()
 def build():
     number = int.from_bytes(os.urandom(3), "little")  # not in the cache
@@ -100,7 +93,6 @@ time.sleep(0.3)  # the compiler is at work""",
     # Python before 3.14 ends a daemon thread by unwinding its stack when it next takes the lock; in
     # the middle of Python code that Rust has called, as numpy's own import, that ends the process.
     "a daemon thread copies": """
-import threading
 import numpy
 def copy():
     while True:
@@ -108,7 +100,6 @@ def copy():
 threading.Thread(target=copy, daemon=True).start()
 spin(1, x, STEPS)""",
     "a thread goes on": """
-import threading
 def work():
     for _ in range(20):
         spin(1, x, 1_000_000)
@@ -120,7 +111,6 @@ pool = ThreadPoolExecutor(4)
 for _ in range(8):
     pool.submit(lambda: spin(1, x, 3_000_000))""",
     "a task that was never awaited": """
-import asyncio
 async def main():
     spin(1, x, STEPS)
     asyncio.get_running_loop().create_task(asyncio.sleep(100))
@@ -131,7 +121,6 @@ asyncio.run(main())""",
 def staying(body):
     """Return a program whose callback is at work when the process ends."""
     return f"""
-import threading, time
 begun = threading.Event()
 def stays(_):
     begun.set()
@@ -144,8 +133,8 @@ raise SystemExit(7)"""
 STAYS = "usmq: the process ends while a callback"
 # The same with other ends: the exit status and the start of the last line.
 LOUD = {
-    "os._exit": ("spin(1, x, STEPS); import os; os._exit(3)", 3, ""),
-    "os.abort is the user's own": ("spin(1, x, STEPS); import os; os.abort()", -6, "Aborted"),
+    "os._exit": ("spin(1, x, STEPS); os._exit(3)", 3, ""),
+    "os.abort is the user's own": ("spin(1, x, STEPS); os.abort()", -6, "Aborted"),
     "an exception": ("spin(1, x, STEPS); raise RuntimeError('boom')", 1, "RuntimeError: boom"),
     "an exception that holds arrays": (
         """
@@ -161,7 +150,6 @@ fails()""",
     ),
     "an exception in atexit": (
         """
-import atexit
 def fails():
     raise RuntimeError('boom')
 atexit.register(fails)
@@ -169,10 +157,9 @@ spin(1, x, STEPS)""",
         0,
         "RuntimeError: boom",
     ),
-    "SIGTERM": ("import os, signal; spin(1, x, STEPS); os.kill(os.getpid(), 15)", -15, ""),
+    "SIGTERM": ("spin(1, x, STEPS); os.kill(os.getpid(), 15)", -15, ""),
     "os._exit in a callback": (
         """
-import os, time
 spin(1, x, STEPS).add_done_callback(lambda _: os._exit(7))
 time.sleep(30)""",
         7,
@@ -180,7 +167,6 @@ time.sleep(30)""",
     ),
     "exit of the C library in a callback": (
         """
-import ctypes, time
 spin(1, x, STEPS).add_done_callback(lambda _: ctypes.CDLL(None).exit(7))
 time.sleep(30)""",
         7,
@@ -188,7 +174,6 @@ time.sleep(30)""",
     ),
     "sys.exit in a callback is an exception of the callback": (
         """
-import sys, threading
 told = threading.Event()
 def hook(raised):
     print(repr(raised.exc_value), file=sys.stderr)
@@ -209,7 +194,6 @@ assert told.wait(30)""",
     ),
     "the destructor of an owner sleeps": (
         """
-import threading, time
 import numpy
 begun = threading.Event()
 class Owner(numpy.ndarray):
@@ -227,7 +211,6 @@ raise SystemExit(7)""",
     # A signal during numpy's import makes it fail with an ImportError.
     "Ctrl-C, with the copy in flight": (
         """
-import os, signal, threading
 import numpy
 event = spin(1, x, 10 * STEPS)
 threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -246,7 +229,7 @@ except KeyboardInterrupt:
 def test_a_process_with_work_in_flight_exits_with_its_own_status(run_python, name):
     code, status, last = LOUD.get(name) or (QUIET[name], 0, "")
     needs_system_usm(code)
-    done = run_python(f"{KERNEL}\nSTEPS = {STEPS}\n{code}\n", check=False, timeout=60)
+    done = run_python(f"{START}\n{code}\n", check=False, timeout=60)
     assert done.returncode == status, done.stderr
     if name.startswith("os.abort"):
         assert last in done.stderr  # with the stack of faulthandler

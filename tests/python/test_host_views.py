@@ -102,14 +102,6 @@ def test_numpy_reads_the_dtype_of_an_array():
         assert np.result_type(x, "f8") == np.result_type(np.dtype(dtype), "f8")
 
 
-def test_jax_takes_shared_memory_as_an_array():
-    jax = pytest.importorskip("jax", reason="jax is not installed")
-    x = usmq.arange(3, dtype="f4", usm_type="shared")
-    assert jax.numpy.asarray(x).tolist() == [0, 1, 2]
-    with pytest.raises(TypeError, match=r"call to_numpy\(\)"):
-        jax.numpy.asarray(usmq.ones(3))
-
-
 class Tensor:
     """An object that has only DLPack, as tensors of torch."""
 
@@ -152,43 +144,53 @@ def test_torch_tensors_are_assigned_and_passed_to_kernels(kernels):
         x[:] = torch.ones(6, requires_grad=True)
 
 
+def test_jax_takes_shared_memory_as_an_array():
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    x = usmq.arange(3, dtype="f4", usm_type="shared")
+    assert jax.numpy.asarray(x).tolist() == [0, 1, 2]
+    with pytest.raises(TypeError, match=r"call to_numpy\(\)"):
+        jax.numpy.asarray(usmq.ones(3))
+
+
 def test_a_bare_capsule_is_imported_once():
     capsule = usmq.arange(3).__dlpack__(max_version=(1, 0))
     assert usmq.from_dlpack(capsule).tolist() == [0, 1, 2]
     with pytest.raises(usmq.InteropError, match="has been used"):
         usmq.from_dlpack(capsule)
-    legacy = np.arange(3).__dlpack__()
-    assert usmq.from_dlpack(legacy).tolist() == [0, 1, 2]
+    assert usmq.from_dlpack(np.arange(3).__dlpack__()).tolist() == [0, 1, 2]
 
 
 MAKERS = {
-    "empty": lambda given: usmq.empty(2, **given),
-    "zeros": lambda given: usmq.zeros(2, **given),
-    "ones": lambda given: usmq.ones(2, **given),
-    "full": lambda given: usmq.full(2, 7, **given),
-    "arange": lambda given: usmq.arange(2, **given),
-    "empty_like": lambda given: usmq.empty_like(usmq.ones(2), **given),
-    "zeros_like": lambda given: usmq.zeros_like(usmq.ones(2), **given),
-    "ones_like": lambda given: usmq.ones_like(usmq.ones(2), **given),
-    "full_like": lambda given: usmq.full_like(usmq.ones(2), 7, **given),
-    "asarray": lambda given: usmq.asarray([1, 2], **given),
-    "from_dlpack": lambda given: usmq.from_dlpack(np.arange(2), **given),
-    "from_arrow": lambda given: usmq.from_arrow(usmq.ones(2), **given).values(),
-    "to": lambda given: usmq.ones(2).to(
-        **({"target": given.pop("queue")} if "queue" in given else {}), **given
-    ),
+    "empty": [2],
+    "zeros": [2],
+    "ones": [2],
+    "full": [2, 7],
+    "arange": [2],
+    "empty_like": [np.ones(2)],
+    "zeros_like": [np.ones(2)],
+    "ones_like": [np.ones(2)],
+    "full_like": [np.ones(2), 7],
+    "asarray": [[1, 2]],
+    "from_dlpack": [np.arange(2)],
+    "from_arrow": [pa.array([1.0])],
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", [*MAKERS, "to"])
 def test_device_is_another_name_of_queue(name):
+    def make(**given):
+        if name == "to":
+            return usmq.ones(2).to(*([given.pop("queue")] if "queue" in given else []), **given)
+        made = getattr(usmq, name)(*MAKERS[name], **given)
+        return made.values() if name == "from_arrow" else made
+
     queue = usmq.Queue(in_order=False)
-    assert MAKERS[name]({"device": queue}).queue == queue
-    assert MAKERS[name]({"device": queue.device}).device == queue.device
+    assert make(device=queue).queue == queue
+    assert make(device=queue.device).device == queue.device
     with pytest.raises(TypeError, match="pass one of them"):
-        MAKERS[name]({"device": queue, "queue": queue})
+        make(device=queue, queue=queue)
     with pytest.raises(TypeError, match="device must be a filter string"):
-        MAKERS[name]({"device": 3.5})
+        make(device=3.5)
 
 
 def test_a_kernel_reads_a_tensor_of_pyarrow_and_does_not_write_to_it(kernels):

@@ -34,6 +34,9 @@ def test_a_barrier_completes_after_events_of_other_queues(spin, loose, sub_devic
     assert first.done()
     loose.barrier([]).wait()
     loose.barrier(after=(first, first)).wait()
+    theirs = usmq.Queue(dpctl.SyclQueue("opencl:cpu", property="in_order"))
+    theirs.barrier(after=[first]).wait()
+    assert theirs.priority == "normal"
     text = r"after must be a sequence of usmq\.Event, as \[event\], not "
     for wrong in (3, "text", [3], [None]):
         with pytest.raises(TypeError, match=text):
@@ -169,10 +172,3 @@ def test_any_whole_number_is_passed_to_the_driver_as_advice(shared):
         error = ValueError if wrong == 2**31 else TypeError
         with pytest.raises(error, match="advice must be a whole number"):
             shared.mem_advise(wrong)
-
-
-def test_a_foreign_queue_keeps_its_order_with_barriers():
-    theirs = dpctl.SyclQueue("opencl:cpu", property="in_order")
-    queue = usmq.Queue(theirs)
-    queue.barrier(after=[usmq.Queue("opencl:cpu").barrier()]).wait()
-    assert queue.priority == "normal"

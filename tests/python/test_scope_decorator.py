@@ -51,8 +51,8 @@ def test_a_decorated_function_runs_in_the_scope_and_keeps_its_metadata(manager, 
     assert inspect.unwrap(work) is not work
 
 
-def test_an_exception_and_recursion_restore_the_scopes(inner):
-    outside = usmq.current_queue()
+def test_exceptions_recursion_and_cancellation_restore_the_scopes(inner):
+    outside, seen = usmq.current_queue(), []
 
     @usmq.use_queue(inner)
     def fall(n):
@@ -61,9 +61,22 @@ def test_an_exception_and_recursion_restore_the_scopes(inner):
             raise RuntimeError("at the bottom")
         fall(n - 1)
 
+    @usmq.use_queue(inner)
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            seen.append(usmq.current_queue())
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(work(), 0.01)
+        return usmq.current_queue()
+
     with pytest.raises(RuntimeError, match="at the bottom"):
         fall(3)
-    assert usmq.current_queue() == outside
+    assert usmq.current_queue() == asyncio.run(main()) == outside
+    assert seen == [inner]
 
 
 def test_methods_of_each_kind_are_decorated(inner):
@@ -83,13 +96,10 @@ def test_methods_of_each_kind_are_decorated(inner):
     assert solver.method() == (solver, inner)
     assert solver.of_class() == (Solver, inner)
     assert solver.static() == Solver.static() == inner
-
-
-def test_none_changes_nothing(inner):
-    work = usmq.use_queue(None)(usmq.current_queue)
-    assert work() == usmq.current_queue()
+    unchanged = usmq.use_queue(None)(usmq.current_queue)
+    assert unchanged() == usmq.current_queue()
     with usmq.use_queue(inner):
-        assert work() == inner
+        assert unchanged() == inner
 
 
 def test_a_filter_string_is_read_at_the_call():
@@ -145,13 +155,13 @@ def test_a_generator_has_the_scope_and_its_consumer_has_not(manager, inner, othe
 
     assert inspect.isgeneratorfunction(numbers)
     generator = numbers()
-    for step, value in [
-        (lambda: next(generator), 1),
-        (lambda: generator.send("sent"), 2),
-        (lambda: generator.throw(KeyError("thrown")), 3),
+    for value, step, *arguments in [
+        (1, next, generator),
+        (2, generator.send, "sent"),
+        (3, generator.throw, KeyError("thrown")),
     ]:
         with manager.use_queue(other):
-            assert step() == value
+            assert step(*arguments) == value
             assert manager.current_queue() == other
         assert manager.current_queue() == outside
     generator.close()
@@ -291,25 +301,6 @@ def test_coroutines_that_take_turns_in_one_context_keep_their_scopes(inner, othe
             coroutine.send(None)
         assert stop.value.value == expected
     assert usmq.current_queue() == outside
-
-
-def test_a_cancelled_coroutine_cleans_up_in_its_scope(inner):
-    seen = []
-
-    @usmq.use_queue(inner)
-    async def work():
-        try:
-            await asyncio.sleep(60)
-        finally:
-            seen.append(usmq.current_queue())
-
-    async def main():
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(work(), 0.01)
-        return usmq.current_queue()
-
-    assert asyncio.run(main()) == usmq.current_queue()
-    assert seen == [inner]
 
 
 def test_an_asynchronous_generator_has_the_scope_and_its_consumer_has_not(manager, inner, other):
