@@ -54,35 +54,14 @@ def test_host_arguments_are_ordered_with_arrays_in_place(kernels):
     assert (host == once.to_numpy()).all()
 
 
-@pytest.mark.parametrize("part", [np.s_[::2], np.s_[::-1], np.s_[:, 1], np.s_[1:3, 1:3]])
-def test_strided_views_work(host_kernels, part):
-    host, expected = numbers(4, 6), numbers(4, 6)
-    expected[part] += 1
-    view = host[part]
-    host_kernels.add(view.size, np.ones(view.size, "f4"), view)
-    assert (host == expected).all()
-
-
-def test_an_array_passed_twice_is_one_allocation(host_kernels):
-    host = numbers()
-    host_kernels.shift(1000, host, host)
-    assert (host == (numbers() + 1) * 2).all()
-    view = (whole := numbers())[::2]
-    host_kernels.shift(500, view, view)
-    assert (view == (numbers()[::2] + 1) * 2).all()
-    assert (whole[1::2] == numbers()[1::2]).all()
-
-
 def test_overlapping_views_are_one_allocation(host_kernels):
+    """Other views are in tests/suite/host.rs, and below on emulated GPUs."""
     host = np.zeros(20, "f4")
     host_kernels.shift(10, host[:10], host[10:])
     assert host.tolist() == [1] * 10 + [0] * 10
     host_kernels.first(1, host[2:8], np.uint64(3))
     assert host[5] == -1
-    host_kernels.shift(1, host[5:], host[5:6])
-    assert host[5] == 0
-    even, odd = host[::2], host[1::2]
-    host_kernels.shift(10, even, odd)
+    host_kernels.shift(10, host[::2], host[1::2])
     assert host[0] == 2
 
 

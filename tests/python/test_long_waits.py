@@ -8,10 +8,7 @@ import usmq
 from children import PRELUDE
 
 CALLS = {
-    "Event.wait": "event.wait()",
     "Array.wait": "x.wait()",
-    "Queue.wait": "x.queue.wait()",
-    "to_numpy": "x.to_numpy()",
     "to_numpy of a copy in another context": "there.to_numpy()",
     "to_numpy behind work of dpnp": "x.to_numpy()",
     "Queue.wait behind work of dpnp": "x.queue.wait()",

@@ -39,47 +39,6 @@ def test_each_usm_kind_has_the_same_seven_statistics():
         assert found[kind]["used"] <= found[kind]["peak"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("nbytes", [1, 64, 4096, MIB, 64 * MIB])
-def test_an_allocation_counts_while_it_lives(nbytes, kind):
-    used, live = number("used", kind), number("live", kind)
-    others = {other: number("used", other) for other in KINDS if other != kind}
-    x = usmq.empty(nbytes, "u1", usm_type=kind)
-    assert nbytes <= number("used", kind) - used <= max(2 * nbytes, 256)
-    assert number("live", kind) == live + 1
-    assert number("peak", kind) >= number("used", kind)
-    assert {other: number("used", other) for other in others} == others
-    views = [x[:1], x.T, x.reshape(-1, 1)]
-    del x
-    assert number("live", kind) == live + 1, "views keep the memory"
-    del views
-    assert (number("live", kind), number("used", kind)) == (live, used)
-
-
-def test_statistics_are_kept_for_each_device(other_queue):
-    here = number("live")
-    there = usmq.memory_stats(other_queue.device)["device"]["live"]
-    x = usmq.empty(1000, queue=other_queue)
-    assert usmq.memory_stats(other_queue.device)["device"]["live"] == there + 1
-    assert usmq.memory_stats(usmq.current_queue().device)["device"]["live"] == here
-    del x
-
-
-@pytest.mark.parametrize("size", [8, MIB])
-def test_memory_is_reused_from_the_pool(size):
-    kept = [usmq.empty(size, "u1") for _ in range(10)]
-    for then in (lambda: None, kept.clear, usmq.trim_memory):
-        then()
-        x = usmq.empty(size, "u1")
-        address, hits, misses = x.ptr, number("hits"), number("misses")
-        del x
-        x = usmq.empty(size, "u1")
-        assert x.ptr == address
-        assert number("hits") == hits + 1
-        assert number("misses") == misses
-        del x
-
-
 def test_foreign_memory_is_not_counted():
     theirs = dpnp.zeros(MIB, dtype="u1")
     before = number("used"), number("live")
@@ -131,18 +90,6 @@ def test_exceeding_a_limit_or_the_device_is_a_recoverable_error_with_sizes(kind)
     usmq.set_memory_limit(None, usm_type=kind)
     assert usmq.empty(64 * MIB, "u1", usm_type=kind).nbytes == 64 * MIB
     failed(2**50, kind, "1.0 PiB", "1024.0 TiB", str(2**50))
-
-
-def test_a_limit_for_one_device_and_for_every_kind(other_queue):
-    usmq.set_memory_limit(MIB, device=other_queue.device)
-    try:
-        for kind in KINDS:
-            with pytest.raises(usmq.AllocationError):
-                usmq.empty(2 * MIB, "u1", usm_type=kind, queue=other_queue)
-            assert usmq.empty(2 * MIB, "u1", usm_type=kind).nbytes == 2 * MIB
-    finally:
-        usmq.set_memory_limit(None, device=other_queue.device)
-    assert usmq.empty(2 * MIB, "u1", queue=other_queue).nbytes == 2 * MIB
 
 
 @pytest.mark.parametrize(

@@ -42,16 +42,25 @@ def test_follow_of_two_queues_is_an_error_that_names_each_argument(queue, same_c
     assert all(word in text for word in ("queue", "context", "profiling"))
 
 
-def test_follow_across_contexts_names_both_devices(two_devices):
-    with pytest.raises(usmq.PlacementError, match=r"collocate\(") as caught:
-        usmq.follow(*(usmq.zeros(2, queue=device) for device in two_devices))
-    assert all(device.filter_string in str(caught.value) for device in two_devices)
-
-
 def test_an_explicit_queue_of_another_context_is_refused(queue, other_queue):
     for at, explicit in ((queue, other_queue), (other_queue, queue)):
         with pytest.raises(usmq.PlacementError, match="collocate"):
             usmq.follow(usmq.zeros(2, queue=at), queue=explicit)
+
+
+def test_a_rebound_array_shares_values_and_keeps_the_memory(same_context_queue, kernels):
+    x = usmq.zeros((4, 5), "f4")
+    plan = usmq.explain(x[1:, ::2], queue=same_context_queue)
+    assert (actions(plan), plan.steps[0].bytes) == (["rebind"], 0)
+    moved = usmq.collocate(x[1:, ::2], queue=same_context_queue)
+    assert moved.strides == (20, 8), "no copy, so the layout is kept"
+    assert (moved.queue, x.queue == same_context_queue) == (same_context_queue, False)
+    kernels.fill(20, x, 3.0)
+    del x
+    gc.collect()
+    others = [usmq.zeros((4, 5), "f4") for _ in range(50)]
+    assert moved.tolist() == [[3, 3, 3]] * 3
+    del others
 
 
 def test_an_array_is_kept_on_its_own_queue(queue):
@@ -60,33 +69,6 @@ def test_an_array_is_kept_on_its_own_queue(queue):
         plan, kept = usmq.explain(x, **target), usmq.collocate(x, **target)
         assert (actions(plan), plan.steps[0].bytes, plan.target) == (["keep"], 0, queue)
         assert (kept.ptr, kept.queue, kept.shape) == (x.ptr, queue, x.shape)
-
-
-def test_a_rebind_within_a_context_moves_no_bytes(same_context_queue):
-    for x in (usmq.arange(0, 6, 1, dtype="i4"), usmq.empty(64 << 20, "u1")):
-        plan = usmq.explain(x, queue=same_context_queue)
-        assert actions(plan) == ["rebind"]
-        assert plan.steps[0].bytes == 0
-        used = usmq.memory_stats()["device"]["used"]
-        moved = usmq.collocate(x, queue=same_context_queue)
-        assert usmq.memory_stats()["device"]["used"] == used
-        assert moved.ptr == x.ptr
-        assert moved.queue == same_context_queue
-        assert x.queue != same_context_queue, "the argument itself is not changed"
-        assert (moved.shape, moved.strides, moved.dtype) == (x.shape, x.strides, x.dtype)
-
-
-def test_a_rebound_array_shares_values_and_keeps_the_memory(same_context_queue, kernels):
-    x = usmq.zeros((4, 5), "f4")
-    moved = usmq.collocate(x[1:, ::2], queue=same_context_queue)
-    assert moved.strides == (20, 8), "no copy, so the layout is kept"
-    kernels.fill(20, x, 3.0)
-    assert moved.tolist() == [[3, 3, 3]] * 3
-    del x
-    gc.collect()
-    others = [usmq.zeros((4, 5), "f4") for _ in range(50)]
-    assert moved.tolist() == [[3, 3, 3]] * 3
-    del others
 
 
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
