@@ -40,12 +40,6 @@ extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_ke
     y[i] = a * x[i] + y[i];
 }
 
-extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<1>)) void copy_ints(const int *x,
-                                                                                                         int *y) {
-  size_t i = syclext::this_work_item::get_nd_item<1>().get_global_linear_id();
-  y[i] = x[i];
-}
-
 extern "C" SYCL_EXTERNAL SYCL_EXT_ONEAPI_FUNCTION_PROPERTY((syclexp::nd_range_kernel<2>)) void index2(int *x) {
   auto item = syclext::this_work_item::get_nd_item<2>();
   x[item.get_global_linear_id()] = 100 * item.get_global_id(0) + item.get_global_id(1);

@@ -54,32 +54,27 @@ def test_every_dtype_and_shape_round_trips_with_the_attributes_of_numpy(dtype, k
                 np.testing.assert_array_equal(back, expected)
 
 
-def test_the_default_dtype_is_f4_on_device_memory():
+def test_the_shape_dtype_kind_and_queue_are_those_requested(queue):
+    for shape in (3, (3,), [3], np.int64(3), (np.int32(3),), np.array([3]), np.array(3)):
+        assert usmq.zeros(shape).shape == (3,)
     for x in (usmq.empty(3), usmq.zeros(3)):
         assert (x.dtype, x.usm_type) == ("f4", "device")
+    profiled = usmq.Queue(queue.device, profiling=True)
+    for kind in KINDS:
+        x = usmq.empty(5, "i8", usm_type=kind, queue=profiled)
+        assert (x.queue, x.usm_type) == (profiled, kind)
+        assert x.device == profiled.device == queue.device
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype"),
-    [
-        (1.5, "f4"),
-        (-2, "i2"),
-        (True, "?"),
-        (3, "f8"),
-        (1 + 2j, "c8"),
-        (2**64 - 1, "u8"),
-        (-(2**63), "i8"),
-        (float("inf"), "f2"),
-        (np.float32(2.5), "f4"),
-        (np.int64(-9), "i8"),
-    ],
-    ids=str,
-)
-def test_full_accepts_python_and_numpy_numbers(value, dtype):
-    np.testing.assert_array_equal(usmq.full(5, value, dtype).to_numpy(), np.full(5, value, dtype))
+def test_full_accepts_python_and_numpy_numbers():
+    numbers = [(1.5, "f4"), (-2, "i2"), (True, "?"), (3, "f8"), (1 + 2j, "c8"), (2**64 - 1, "u8")]
+    numbers += [(-(2**63), "i8"), (np.inf, "f2"), (np.float32(2.5), "f4"), (np.int64(-9), "i8")]
+    for value, dtype in numbers:
+        expected = np.full(5, value, dtype)
+        np.testing.assert_array_equal(usmq.full(5, value, dtype).to_numpy(), expected)
     for wrong in ("1", None):  # numbers that do not fit are in test_conversions.py
         with pytest.raises((TypeError, ValueError)):
-            usmq.full(3, wrong, dtype)
+            usmq.full(3, wrong, "i4")
 
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in ("?", "c8", "c16")])
@@ -107,27 +102,22 @@ def test_ranges_that_cannot_be_made_are_errors(number, dtype):
             usmq.arange(number(low), number(high), dtype=dtype)
 
 
-@pytest.mark.parametrize(
-    ("nested", "dtype"),
-    [
-        ([1, 2, 3], "int64"),
-        ([[1, 2], [3, 4]], "int64"),
-        ([1.5, 2], "float64"),
-        ([True, False], "bool"),
-        ([1, 2j], "complex128"),
-        ([[[1.0], [2.0]]], "float64"),
-        ((1, 2), "int64"),
-        (3.5, "float64"),
-        (7, "int64"),
-        ([np.float32(1), np.float32(2)], "float32"),
-    ],
-    ids=str,
-)
-def test_nested_lists_convert_like_numpy(nested, dtype):
-    x = usmq.asarray(nested)
-    assert str(x.dtype) == dtype
-    assert x.shape == np.shape(nested)
-    np.testing.assert_array_equal(x.to_numpy(), np.asarray(nested))
+def test_nested_lists_convert_like_numpy():
+    for nested in (
+        [1, 2, 3],
+        [[1, 2], [3, 4]],
+        [1.5, 2],
+        [True, False],
+        [1, 2j],
+        [[[1.0], [2.0]]],
+        (1, 2),
+        3.5,
+        7,
+        [np.float32(1), np.float32(2)],
+    ):
+        x, expected = usmq.asarray(nested), np.asarray(nested)
+        assert (x.dtype, x.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(x.to_numpy(), expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -163,22 +153,6 @@ def test_a_dtype_has_one_name_and_many_spellings(name, spellings):
         assert x.dtype != 4
 
 
-@pytest.mark.parametrize(
-    "shape", [3, (3,), [3], np.int64(3), (np.int32(3),), np.array([3]), np.array(3)]
-)
-def test_a_shape_is_an_integer_or_a_sequence_of_them(shape):
-    assert usmq.zeros(shape).shape == (3,)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_arrays_are_created_on_the_requested_queue_and_usm_kind(queue, kind):
-    profiled = usmq.Queue(queue.device, profiling=True)
-    x = usmq.empty(5, "i8", usm_type=kind, queue=profiled)
-    assert x.queue == profiled
-    assert x.device == profiled.device == queue.device
-    assert x.usm_type == kind
-
-
 def test_live_arrays_never_overlap():
     rng = np.random.default_rng(3)
     arrays = [
@@ -189,11 +163,22 @@ def test_live_arrays_never_overlap():
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
-def test_the_length_is_the_first_axis():
+def test_the_length_is_the_first_axis_and_the_in_operator_is_refused():
     assert len(usmq.zeros((3, 2))) == 3
     assert len(usmq.zeros((0, 2))) == 0
     with pytest.raises(TypeError):
         len(usmq.zeros(()))
+    with pytest.raises(TypeError, match=r"value in x\.to_numpy\(\)"):
+        3 in usmq.arange(4)  # noqa: B015
+
+
+def test_arrays_of_other_sizes_do_not_convert_to_numbers():
+    text = r"one element, not one of shape .*to_numpy\(\)"
+    for shape in (0, 2, (2, 3), (1, 0)):
+        for number in (int, float, complex, bool, usmq.Array.item):
+            error = ValueError if number in (bool, usmq.Array.item) else TypeError
+            with pytest.raises(error, match=text):
+                number(usmq.zeros(shape))
 
 
 @pytest.mark.parametrize("usm_type", KINDS)
@@ -237,23 +222,6 @@ def test_one_element_of_a_view_is_a_number_and_an_index():
     assert usmq.full(1, 1.5, "bfloat16").item() == 1.5
 
 
-@pytest.mark.parametrize("shape", [0, 2, (2, 3), (1, 0)])
-def test_arrays_of_other_sizes_do_not_convert_to_numbers(shape):
-    x = usmq.zeros(shape)
-    for number in (int, float, complex):
-        with pytest.raises(TypeError, match=r"one element, not one of shape .*to_numpy\(\)"):
-            number(x)
-    for wrong in (bool, usmq.Array.item):
-        with pytest.raises(ValueError, match=r"one element, not one of shape .*to_numpy\(\)"):
-            wrong(x)
-
-
-def test_the_in_operator_is_refused():
-    x = usmq.arange(4)
-    with pytest.raises(TypeError, match=r"value in x\.to_numpy\(\)"):
-        3 in x  # noqa: B015
-
-
 def test_assigning_from_an_array_does_not_mark_it_as_used_elsewhere():
     x, y = usmq.zeros(3, queue=usmq.Queue(profiling=True)), usmq.full((), 2.0)
     x[1] = y
@@ -279,22 +247,14 @@ def test_asarray_of_an_array_shares_its_memory_unless_copied():
             usmq.asarray(x, copy=False, **options)
 
 
-@pytest.mark.parametrize("make", [np.asfortranarray, lambda a: a[:, ::-2], lambda a: a[::-1].T])
-def test_numpy_arrays_of_any_layout_keep_their_values(make):
-    host = make(np.arange(42, dtype="i2").reshape(6, 7))
-    np.testing.assert_array_equal(usmq.asarray(host).to_numpy(), host)
-
-
-def test_read_only_and_buffer_objects_are_copied_in():
-    host = np.arange(4.0)
+def test_numpy_arrays_of_any_layout_are_copied_in():
+    host = np.arange(42, dtype="i2").reshape(6, 7)
     host.flags.writeable = False
-    assert usmq.asarray(host).to_numpy().tolist() == [0, 1, 2, 3]
-    assert usmq.asarray(host).readonly is False
-    assert usmq.asarray(memoryview(host)).to_numpy().tolist() == [0, 1, 2, 3]
-
-
-def test_the_source_may_change_as_soon_as_asarray_returns():
-    for size in (3, 5_000_000):
+    for source in (host, np.asfortranarray(host), host[:, ::-2], host[::-1].T, memoryview(host)):
+        x = usmq.asarray(source)
+        np.testing.assert_array_equal(x.to_numpy(), source)
+        assert x.readonly is False
+    for size in (3, 5_000_000):  # the source may change as soon as asarray returns
         host = np.ones(size, "u1")
         x = usmq.asarray(host)
         host[:] = 2

@@ -2,8 +2,6 @@
 
 import ctypes
 import random
-import subprocess
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import dpctl
@@ -14,8 +12,6 @@ import numpy as np
 import pytest
 import usmq
 from conftest import in_threads
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(params=["in order", "one out of order", "both out of order", "foreign"])
@@ -47,6 +43,7 @@ def test_every_kind_of_read_waits_for_the_writer(queue, kernels, advanced, kind)
     loose = usmq.Queue(queue.device, in_order=False)
     readers = [
         lambda x: x.to_numpy(),
+        lambda x: np.array(x.tolist()),
         lambda x: x.copy().to_numpy(),
         lambda x: x.astype("u8").to_numpy(),
         lambda x: usmq.asarray(x, copy=True).to_numpy(),

@@ -52,12 +52,12 @@ FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"
 WHOLE = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 
 
-@pytest.mark.parametrize("dtype", ["bool", *WHOLE, *FLOATS])
-def test_every_dtype_round_trips(dtype):
-    array = usmq.arange(5, dtype="f4").astype(dtype)
-    for back in ways(array):
-        assert back.dtype == array.dtype
-        assert back.astype("c16").to_numpy().tolist() == array.astype("c16").to_numpy().tolist()
+def test_every_dtype_round_trips():
+    for dtype in ("bool", *WHOLE, *FLOATS):
+        array = usmq.arange(5, dtype="f4").astype(dtype)
+        for back in ways(array):
+            assert back.dtype == array.dtype
+            assert back.astype("c16").tolist() == array.astype("c16").tolist()
 
 
 def test_device_memory_is_copied_once_and_host_accessible_memory_is_its_own_buffer():
@@ -248,8 +248,7 @@ def test_an_inconsistent_array_is_refused(changed, message):
 
 @pytest.mark.parametrize("name", TABLE.column_names)
 def test_a_column_with_a_truncated_buffer_is_refused(name):
-    column = usmq.from_arrow(TABLE)[name]
-    stream, buffers = apart(column)
+    stream, buffers = apart(usmq.from_arrow(TABLE)[name])
     frames = [bytes(buffer) for buffer in buffers]
     for cut in range(len(frames)):
         short = [frame[:-1] if cut == at else frame for at, frame in enumerate(frames)]

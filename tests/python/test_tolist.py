@@ -52,12 +52,6 @@ def test_shapes_and_views_nest_as_in_numpy(kind):
         assert same(x[key].tolist(), host[key].tolist())
 
 
-def test_it_waits_for_earlier_work(kernels):
-    x = usmq.zeros(4, "f4")
-    kernels.fill(4, x, 2.5)
-    assert x.tolist() == [2.5] * 4
-
-
 def test_tolist_and_list_input_work_without_numpy(run_python):
     code = """
 import sys
