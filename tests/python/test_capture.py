@@ -89,12 +89,14 @@ def test_typed_kernels_and_kernels_from_source_are_recorded():
     assert z.tolist() == [0, 2, 4, 6, 8]
 
 
-def programs(seed, count):
-    chosen = random.Random(seed)
+def programs(chosen, count, most=20, of_dpnp=False):
+    """Return operations on pairs of arrays, by their names."""
     names = ("step", "fold", "assign", "view", "reverse", "cast", "fill", "move")
+    if of_dpnp:
+        names = ("add", "multiply", "view", "assign", "cast")
     return [
         (chosen.choice(names), chosen.randrange(count), chosen.randrange(count))
-        for _ in range(chosen.randrange(1, 20))
+        for _ in range(chosen.randrange(1, most))
     ]
 
 
@@ -178,15 +180,6 @@ def test_a_replay_behind_a_pending_host_task_of_dpnp(length, step, kernels, adva
     assert pending or waits, "the kernel took too little time"
 
 
-def dpnp_programs(chosen, count):
-    """Operations of dpnp, on arrays of its own and views of them."""
-    names = ("add", "multiply", "view", "assign", "cast")
-    return [
-        (chosen.choice(names), chosen.randrange(count), chosen.randrange(count))
-        for _ in range(chosen.randrange(1, 4))
-    ]
-
-
 def run_dpnp(program, arrays):
     for name, i, j in program:
         x, y = arrays[i], arrays[j]
@@ -226,7 +219,7 @@ def test_replays_of_random_programs_equal_direct_work_beside_dpnp(seed, step, fo
         return theirs, [*(usmq.asarray(array) for array in theirs), *ours]
 
     (theirs, direct), (their_replayed, replayed) = fresh(), fresh()
-    program = programs(seed, len(direct))
+    program = programs(random.Random(seed), len(direct))
     with usmq.capture(inputs={"first": replayed[0]}) as graph:
         run(program, replayed, step, fold)
     assert [x.tolist() for x in replayed] == [x.tolist() for x in direct], "a capture runs nothing"
@@ -235,11 +228,11 @@ def test_replays_of_random_programs_equal_direct_work_beside_dpnp(seed, step, fo
         # An input that is exchanged for itself is a list, also where the part has a SYCL graph.
         graph.replay({"first": replayed[0]} if round_ % 2 else None)
         if round_ % 3 == 0:
-            beside = dpnp_programs(chosen, 2)
+            beside = programs(chosen, 2, 4, of_dpnp=True)
             run_dpnp(beside, theirs)
             run_dpnp(beside, their_replayed)
         if round_ % 9 == 4:
-            between = programs(1000 * seed + round_, len(direct))[:3]
+            between = programs(random.Random(1000 * seed + round_), len(direct), 4)
             run(between, direct, step, fold)
             run(between, replayed, step, fold)
     found = [dpnp.asnumpy(x).tolist() for x in their_replayed] + [x.tolist() for x in replayed]

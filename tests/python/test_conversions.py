@@ -89,9 +89,8 @@ def test_a_number_of_numpy_is_refused_as_one_of_python(store):
                 store(value, dtype)
 
 
-@pytest.mark.parametrize(
-    ("values", "dtype"),
-    [
+def test_a_list_that_fits_is_stored_as_by_numpy(store):
+    for values, dtype in [
         ([1, 2, 255], "u1"),
         ([[1, 2], [3, 4]], "i2"),
         ([True, False], "?"),
@@ -107,12 +106,9 @@ def test_a_number_of_numpy_is_refused_as_one_of_python(store):
         (range(5), "i1"),
         ((0.1, 0.2), "f4"),
         ([np.float32(0.5), 2], "f8"),
-    ],
-    ids=str,
-)
-def test_a_list_that_fits_is_stored_as_by_numpy(store, values, dtype):
-    x = store(values, dtype)
-    np.testing.assert_array_equal(x.to_numpy(), np.array(values, dtype))
+    ]:
+        x = store(values, dtype)
+        np.testing.assert_array_equal(x.to_numpy(), np.array(values, dtype))
 
 
 def test_a_refused_list_changes_nothing():
@@ -159,13 +155,12 @@ def test_complex_numbers_do_not_lose_their_imaginary_parts(store, source, dtype)
                 call()
 
 
-@pytest.mark.parametrize("source", ["c8", "c16"])
-def test_complex_numbers_become_truth_values_and_other_complex_numbers(source):
-    host = np.array([0, 1, 2j, 1 + 1j], source)
-    x = usmq.asarray(host)
-    assert x.astype("?").tolist() == host.astype("?").tolist()
-    for dtype in ("c8", "c16"):
-        np.testing.assert_array_equal(x.astype(dtype).to_numpy(), host.astype(dtype))
+def test_complex_numbers_become_truth_values_and_other_complex_numbers():
+    for source in ("c8", "c16"):
+        host = np.array([0, 1, 2j, 1 + 1j], source)
+        for dtype in ("?", "c8", "c16"):
+            found = usmq.asarray(host).astype(dtype).to_numpy()
+            np.testing.assert_array_equal(found, host.astype(dtype))
 
 
 @pytest.mark.parametrize("source", ["c8", "c16"])

@@ -40,14 +40,10 @@ def by_process(method):
 
 def by_pool(method):
     with multiprocessing.get_context(method).Pool(2) as pool:
-        results = set(pool.map(call_use, range(4)))
+        (result,) = {each.get() for each in [pool.apply_async(use) for _ in range(4)]}
         pool.close()
         pool.join()
-    (result,) = results
     return result, 0
-
-def call_use(_):
-    return use()
 
 def by_executor(method):
     from concurrent.futures import ProcessPoolExecutor
@@ -76,31 +72,29 @@ def by_fork_in_a_thread(end):
     thread.join()
     return results[0]
 
+COMMAND = [sys.executable, "-c", "import module; assert module.use() == 45"]
+
 def by_subprocess():
-    code = "import module; print(module.use())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    return int(done.stdout) if done.stdout.strip().isdigit() else done.stderr, done.returncode
+    return 45, subprocess.run(COMMAND, timeout=60).returncode
 
 def by_spawn():
-    command = [sys.executable, "-c", "import module; assert module.use() == 45"]
-    pid = os.posix_spawn(sys.executable, command, os.environ)
+    pid = os.posix_spawn(sys.executable, COMMAND, os.environ)
     return 45, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 WAYS = {
     "fork, os._exit": lambda: by_fork(lambda: os._exit(0)),
     "fork, sys.exit": lambda: by_fork(sys.exit),
     "fork in a thread": lambda: by_fork_in_a_thread(lambda: os._exit(0)),
-    "Process fork": lambda: by_process("fork"),
-    "Process spawn": lambda: by_process("spawn"),
-    "Process forkserver": lambda: by_process("forkserver"),
-    "Pool fork": lambda: by_pool("fork"),
-    "Pool spawn": lambda: by_pool("spawn"),
-    "Pool forkserver": lambda: by_pool("forkserver"),
-    "executor fork": lambda: by_executor("fork"),
-    "executor spawn": lambda: by_executor("spawn"),
     "subprocess": by_subprocess,
     "posix_spawn": by_spawn,
 }
+
+def start(way):
+    "A name in WAYS, or a class and a method of multiprocessing."
+    if way in WAYS:
+        return WAYS[way]()
+    kind, method = way.split()
+    return {"Process": by_process, "Pool": by_pool, "executor": by_executor}[kind](method)
 
 def main(way, when):
     if when != "before the first use":
@@ -114,7 +108,7 @@ def main(way, when):
         waits = threading.Thread(target=event.wait)
         waits.start()
         time.sleep(0.05)
-    print(*WAYS[way]())
+    print(*start(way))
     if when in ("in flight", "under a waiting thread"):
         again = usmq.zeros(1, "u4")
         spin(1, again, 100_000_003)

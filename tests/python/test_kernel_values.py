@@ -26,21 +26,26 @@ void square(int *y, sycl::local_accessor<int, 2> own) {
 PAIR = np.dtype([("a", "i4"), ("b", "f4")])
 
 
-class Pair(ctypes.Structure):
-    """The same layout for ctypes."""
-
-    _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_float)]
-
-
 def built(name):
     """Return a kernel of `SOURCE`."""
     return usmq.Kernel.from_sycl(SOURCE, name)
 
 
-class Nest(ctypes.Structure):
-    """An array of structures."""
+def structure(base=ctypes.Structure, **fields):
+    """Return a type of ctypes with these fields."""
+    return type("Structure", (base,), {"_fields_": list(fields.items())})
 
-    _fields_ = [("pairs", Pair * 1)]
+
+NUMBERS = {"a": ctypes.c_int, "b": ctypes.c_float}
+Pair = structure(**NUMBERS)
+Nest = structure(pairs=Pair * 1)
+# Fields in the other byte order: all, those in an array, one, those of a base, those in a union.
+Big = structure(ctypes.BigEndianStructure, **NUMBERS)
+Outer = structure(pairs=Big * 1)
+Swapped = structure(a=ctypes.c_int.__ctype_be__, b=ctypes.c_float)
+Derived = structure(Swapped)
+Either = structure(ctypes.Union, one=ctypes.c_double, other=Big)
+Holder = structure(object=ctypes.py_object)
 
 
 @pytest.mark.parametrize(
@@ -58,42 +63,6 @@ def test_structures_are_passed_by_value(value):
     y = usmq.zeros(2, "f4")
     built("pair")(1, y, value)
     assert y.tolist() == [3.0, 2.5]
-
-
-class Big(ctypes.BigEndianStructure):
-    """The fields of Pair in the other byte order."""
-
-    _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_float)]
-
-
-class Outer(ctypes.Structure):
-    """Hides a structure in the other byte order in an array."""
-
-    _fields_ = [("pairs", Big * 1)]
-
-
-class Swapped(ctypes.Structure):
-    """One field of another byte order."""
-
-    _fields_ = [("a", ctypes.c_int.__ctype_be__), ("b", ctypes.c_float)]
-
-
-class Derived(Swapped):
-    """Has the fields of its base."""
-
-    _fields_ = []
-
-
-class Either(ctypes.Union):
-    """A union of both byte orders."""
-
-    _fields_ = [("one", ctypes.c_double), ("other", Big)]
-
-
-class Holder(ctypes.Structure):
-    """Holds a Python object."""
-
-    _fields_ = [("object", ctypes.py_object)]
 
 
 FOREIGN = [
