@@ -72,9 +72,6 @@ def test_full_accepts_python_and_numpy_numbers():
     for value, dtype in numbers:
         expected = np.full(5, value, dtype)
         np.testing.assert_array_equal(usmq.full(5, value, dtype).to_numpy(), expected)
-    for wrong in ("1", None):  # numbers that do not fit are in test_conversions.py
-        with pytest.raises((TypeError, ValueError)):
-            usmq.full(3, wrong, "i4")
 
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in ("?", "c8", "c16")])
@@ -243,8 +240,6 @@ def test_asarray_of_an_array_shares_its_memory_unless_copied():
         assert y.ptr != x.ptr
         assert all(getattr(y, name) == value for name, value in options.items())
         np.testing.assert_array_equal(y.to_numpy(), np.arange(6))
-        with pytest.raises((usmq.InteropError, BufferError, ValueError)):
-            usmq.asarray(x, copy=False, **options)
 
 
 def test_numpy_arrays_of_any_layout_are_copied_in():

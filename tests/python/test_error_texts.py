@@ -30,28 +30,6 @@ def test_a_pointer_that_is_not_usm_still_blames_the_context():
         usmq.asarray(Shows(x, data=(4096, False)))
 
 
-def test_a_used_capsule_says_that_it_was_used():
-    x = usmq.zeros(3)
-
-    class Again:
-        """A producer that returns one capsule twice."""
-
-        capsule = x.__dlpack__()
-
-        def __dlpack__(self, **_options):
-            return self.capsule
-
-        def __dlpack_device__(self):
-            return x.__dlpack_device__()
-
-    again = Again()
-    assert usmq.from_dlpack(again).tolist() == [0, 0, 0]
-    with pytest.raises(
-        usmq.InteropError, match=r"capsule .*has been used.*call __dlpack__\(\) again"
-    ):
-        usmq.from_dlpack(again)
-
-
 def test_a_wrong_entry_is_named_with_the_interface():
     x = usmq.zeros(3)
     wrong = {"strides": 1, "shape": 3, "data": 5, "typestr": 4, "offset": "0"}

@@ -111,22 +111,18 @@ def test_other_objects_are_refused(kernels):
         for wrong in (None, 3, [1], "nosuch", "f4"):
             with pytest.raises((usmq.Error, TypeError, ValueError)):
                 kernels.fill(4, mark(wrong), 1.0)
-    for nbytes in (-1, 1.5, None, "4", 2**64):
-        with pytest.raises((TypeError, ValueError, OverflowError)):
-            usmq.local(nbytes)
     with pytest.raises(TypeError):
         kernels.fill(4, x, 1.0, group_size=2)
     assert not x.to_numpy().any()
 
 
 def test_an_invalid_global_or_local_size_is_refused(kernels):
-    """Other ranges are in tests/suite/kernels.rs."""
+    """Other ranges are in tests/suite/kernels.rs, other types in test_argument_errors.py."""
     x = usmq.zeros(64)
-    sizes = [-1, (2, -3), 1.5, "4", None, (), (1, 1, 1, 1), (2.0,), 2**64, (2**40, 2**40), (2, 2)]
-    for size in sizes:
+    for size in (-1, (2, -3), (), (1, 1, 1, 1), 2**64, (2**40, 2**40), (2, 2)):
         with pytest.raises(ERRORS):
             kernels.fill(size, x, 1.0)
-    for local in (0, -1, 3, 2**20, (2, 2), (), 1.5, "4", (4, 1, 1, 1)):
+    for local in (0, -1, 3, 2**20, (2, 2), (), (4, 1, 1, 1)):
         with pytest.raises(ERRORS):
             kernels.fill(64, x, 1.0, local_size=local).wait()
     assert not x.to_numpy().any()

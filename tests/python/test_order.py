@@ -163,27 +163,6 @@ def test_work_alternates_with_dpctl_without_a_host_wait(foreign, kernels, advanc
     foreign.queue.wait()
 
 
-@pytest.mark.parametrize("in_order", [True, False])
-def test_work_of_dpnp_on_our_array_follows_our_kernel(queue, kernels, advanced, in_order):
-    q = usmq.Queue(queue.device, in_order=in_order)
-    for turn in range(60):
-        x = usmq.full(16, turn, "u4", queue=q)
-        exported = dpnp.asarray(x)
-        kernels.advance(16, x, 100_000)
-        total = exported + dpnp.asarray([1], dtype="u4", sycl_queue=exported.sycl_queue)
-        expected = advanced(np.full(16, turn), 100_000) + np.uint32(1)
-        np.testing.assert_array_equal(dpnp.asnumpy(total), expected)
-
-
-def test_our_work_on_an_array_of_dpnp_follows_its_work(kernels):
-    for turn in range(60):
-        theirs = dpnp.full(1_000_000, turn, dtype="f4")
-        theirs *= 2
-        x = usmq.asarray(theirs, copy=False)
-        kernels.axpy(1_000_000, 1.0, usmq.full(1_000_000, 1, "f4", queue=x.queue), x, 1_000_000)
-        assert (x.to_numpy() == 2 * turn + 1).all()
-
-
 def test_threads_on_one_array_lose_no_launch(pair, kernels, advanced):
     x = usmq.arange(0, 64, 1, dtype="u4", queue=pair[0])
 

@@ -37,10 +37,6 @@ def test_a_barrier_completes_after_events_of_other_queues(spin, loose, sub_devic
     theirs = usmq.Queue(dpctl.SyclQueue("opencl:cpu", property="in_order"))
     theirs.barrier(after=[first]).wait()
     assert theirs.priority == "normal"
-    text = r"after must be a sequence of usmq\.Event, as \[event\], not "
-    for wrong in (3, "text", [3], [None]):
-        with pytest.raises(TypeError, match=text):
-            loose.barrier(after=wrong)
 
 
 @pytest.mark.parametrize("priority", ["high", "normal", "low"])
@@ -56,16 +52,11 @@ def test_a_priority_belongs_to_the_identity_of_a_queue(spin, priority, in_order)
     assert usmq.Queue(usmq.dpctl_queue(queue)).priority == priority
     assert pickle.loads(pickle.dumps(queue)) == queue
     assert (f"{priority} priority" in repr(queue)) == (priority != "normal")
+    with pytest.raises(ValueError, match=r"unknown priority \"urgent\"; expected \"high\""):
+        usmq.Queue("cpu", priority="urgent")
     x = usmq.zeros(1, "u4", queue=queue)
     spin(1, x, 3).wait()
     assert x.tolist() != [0]
-
-
-def test_an_unknown_priority_is_refused():
-    with pytest.raises(ValueError, match=r"unknown priority \"urgent\"; expected \"high\""):
-        usmq.Queue("cpu", priority="urgent")
-    with pytest.raises(TypeError, match=r"priority must be \"high\", \"normal\" or \"low\", not 1"):
-        usmq.Queue("cpu", priority=1)
 
 
 @pytest.mark.parametrize(
