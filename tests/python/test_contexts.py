@@ -12,25 +12,18 @@ from process_memory import resident_bytes
 ADD = "kernel void add(global int *x, int term) { x[get_global_id(0)] += term; }"
 
 
-def of_usmq(queue):
-    return usmq.Queue(queue.device, context=usmq.Context([queue.device]))
-
-
 def of_dpctl(queue):
+    """Return a queue of a new context; those of usmq alone are in tests/contexts.rs."""
     device = dpctl.SyclDevice(queue.device.filter_string)
     return usmq.Queue(dpctl.SyclQueue(dpctl.SyclContext([device]), device, property="in_order"))
 
 
-MAKERS = pytest.mark.parametrize("make", [of_usmq, of_dpctl])
-
-
-@MAKERS
 @pytest.mark.parametrize("kind", ["device", "shared", "host"])
-def test_memory_is_freed_with_the_last_array_of_a_context(make, kind, queue, eventually):
+def test_memory_is_freed_with_the_last_array_of_a_context(kind, queue, eventually):
     usmq.trim_memory()
     before = usmq.memory_stats()[kind]["reserved"]
     for number in range(10):
-        x = usmq.full(4 << 20, number, "u1", queue=make(queue), usm_type=kind)
+        x = usmq.full(4 << 20, number, "u1", queue=of_dpctl(queue), usm_type=kind)
         assert int(x[-1]) == number
     del x
 
@@ -41,12 +34,11 @@ def test_memory_is_freed_with_the_last_array_of_a_context(make, kind, queue, eve
     assert eventually(gone), usmq.memory_stats()
 
 
-@MAKERS
-def test_usmq_keeps_no_handle_to_a_released_context(make, queue):
+def test_usmq_keeps_no_handle_to_a_released_context(queue):
     def kib_grown_in(rounds):
         before = resident_bytes()
         for _ in range(rounds):
-            x = usmq.empty(1000, queue=make(queue))
+            x = usmq.empty(1000, queue=of_dpctl(queue))
             assert x.queue.context != queue.context
         del x
         gc.collect()
@@ -58,19 +50,17 @@ def test_usmq_keeps_no_handle_to_a_released_context(make, queue):
     assert any(kib_grown_in(500) < 500 * 8 for _ in range(6))
 
 
-@MAKERS
-def test_a_kernel_runs_in_each_new_context(make, queue):
+def test_a_kernel_runs_in_each_new_context(queue):
     add = usmq.Kernel.from_opencl(ADD, "add")
     for term in range(20):
-        x = usmq.arange(100, dtype="i4", queue=make(queue))
+        x = usmq.arange(100, dtype="i4", queue=of_dpctl(queue))
         add(100, x, term)
         here = usmq.collocate(x, queue=queue)
         np.testing.assert_array_equal(here.to_numpy(), np.arange(100) + term)
 
 
 def test_a_kernel_is_built_once_for_a_context_of_another_library(queue):
-    device = dpctl.SyclDevice(queue.device.filter_string)
-    theirs = dpctl.SyclQueue(dpctl.SyclContext([device]), device, property="in_order")
+    theirs = usmq.dpctl_queue(of_dpctl(queue))
     add = usmq.Kernel.from_opencl(ADD, "add")
     x = dpnp.zeros(100, dtype="i4", sycl_queue=theirs)
     with usmq.profile() as profile:

@@ -240,25 +240,15 @@ def test_a_generator_may_be_resumed_in_other_threads_and_contexts(inner, other):
     assert contextvars.copy_context().run(next, generator, "end") == "end"
 
 
-def test_a_plain_scope_in_a_generator_leaks_into_its_consumer_and_a_decorated_one_does_not(inner):
-    """As docs/howto/scope.md warns."""
-    outside = usmq.current_queue()
-
-    def numbers():
-        with usmq.use_queue(inner):
-            yield
-
-    generator = numbers()
-    next(generator)
-    assert usmq.current_queue() == inner
-    generator.close()
-    assert usmq.current_queue() == outside
+def test_a_context_manager_made_from_a_decorated_generator_opens_no_scope_in_the_block(inner):
+    """One with a plain scope does: see the generators in test_current_queue.py."""
 
     @contextlib.contextmanager
     @usmq.use_queue(inner)
     def resource():
         yield usmq.current_queue()
 
+    outside = usmq.current_queue()
     with resource() as queue:
         assert queue == inner
         assert usmq.current_queue() == outside
@@ -361,12 +351,11 @@ def test_an_abandoned_generator_is_closed_in_its_scope_and_freed(inner):
         finally:
             seen.append(usmq.current_queue())
 
-    kept = Kept()
-    watched, generator = weakref.ref(kept), numbers(kept)
-    next(generator)
+    generator = numbers(Kept())
+    watched = weakref.ref(next(generator))
     gc.disable()
     try:
-        del generator, kept
+        del generator
         assert seen == [inner]
         assert watched() is None
     finally:
