@@ -82,9 +82,6 @@ def test_header_library_and_package_have_the_same_version(peer):
     assert peer.library.peer_version() == peer.library.peer_header_version() == version[1].encode()
 
 
-# --- one current queue
-
-
 def test_asyncio_tasks_have_separate_c_scopes(peer, other):
     default = usmq.current_queue()
     filters = {queue: queue.device.filter_string for queue in (default, other)}
@@ -185,9 +182,6 @@ def test_the_process_has_one_default_queue(peer, other):
     peer.call("queue_release", None)
 
 
-# --- errors
-
-
 @pytest.mark.parametrize(
     ("target", "status", "text"),
     [
@@ -224,9 +218,6 @@ def test_a_null_result_pointer_is_refused(peer):
         with refused("VALUE", "queue is null" if call[0] == "use_on" else "is null"):
             peer.call(*call)
     peer.call("free", memory)
-
-
-# --- memory
 
 
 @pytest.mark.parametrize(("kind", "name"), [(0, "device"), (1, "shared"), (2, "host")])
@@ -283,9 +274,6 @@ def test_freed_memory_is_reused_after_the_work_of_its_queues(peer, queue, busy):
         peer.call("free", block)
 
 
-# --- Arrow
-
-
 def test_a_block_becomes_an_arrow_column_without_a_copy(peer):
     memory = peer.allocate(80)
     for format in (b"c", b"C", b"s", b"S", b"i", b"I", b"l", b"L", b"f", b"g"):
@@ -336,9 +324,6 @@ def test_invalid_columns_are_refused(peer):
             peer.call("arrow_export", memory, format, length, None, addressof(device))
         assert not device.array.release
     peer.call("free", memory)
-
-
-# --- which usmq answers
 
 
 # The start of programs that load the peer, their first argument.

@@ -145,9 +145,6 @@ print("ended")
     assert run_python(code).stdout.splitlines() == ["interrupted True", "ended"]
 
 
-# Emulated GPUs.
-
-
 @pytest.mark.parametrize("system", ["0", "1"])
 def test_kernels_give_the_same_results_in_place_and_by_copy(system):
     code = f"""{GPU}

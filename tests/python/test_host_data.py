@@ -14,8 +14,6 @@ import usmq
 from emulated import result
 from host_memory import GPU, address, frozen, in_place
 
-# Arrays in place.
-
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "f2", "f4", "f8", "c8", "c16"])
 def test_a_numpy_array_is_used_in_place_on_request(dtype):
@@ -177,9 +175,6 @@ def test_a_view_of_host_usm_is_ordered_with_it(kernels):
     assert (y.to_numpy() == once.to_numpy()).all()
 
 
-# In other contexts and libraries.
-
-
 def test_system_memory_is_in_reach_in_any_context(queue_of_other_context, host_kernels):
     host = np.ones(1000, "f4")
     x = in_place(host)
@@ -285,9 +280,6 @@ def test_unsupported_elements_are_errors(host):
         usmq.asarray(host, copy=False)
 
 
-# Other processes.
-
-
 def test_two_processes_compute_on_shared_memory(run_python):
     with shared_bytes(4096) as shared:
         mine = in_place(shared.buf)
@@ -309,9 +301,6 @@ shared.close()
         assert run_python(code).stdout.split() == ["3"]
         assert mine[:5].tolist() == [5, 5, 5, 5, 3]
         del mine
-
-
-# Emulated GPUs.
 
 
 def test_a_gpu_without_system_memory_refuses_arrays_in_place():

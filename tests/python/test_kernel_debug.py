@@ -33,9 +33,6 @@ def guarded(n, dtype="i4", guard=8):
     return whole, inner
 
 
-# --- accesses
-
-
 def test_a_read_one_past_the_end_is_an_error_that_names_it():
     kernel = build("const float *x, float *y", "auto i = global_id(0); y[i] = x[i + 1];")
     x, y = usmq.arange(8, dtype="f4"), usmq.zeros(8, "f4")
@@ -113,9 +110,6 @@ def test_the_work_item_has_an_id_in_each_dimension(dims, size, item):
     assert x.to_numpy().all()
 
 
-# --- pointers
-
-
 ROW = """
 float first(const float *p, int i) { return p[i]; }
 template <class T> T second(const T *p) { return *++p; }
@@ -175,9 +169,6 @@ def test_atomic_operations_are_checked():
         assert whole.tolist()[12:] == [7] * 8
 
 
-# --- arguments
-
-
 def test_arguments_are_checked_as_in_other_kernels():
     params = "float a, const float *x, local_memory<float> part, float2 v, float *y"
     kernel = build(params, "y[0] = a;")
@@ -211,9 +202,6 @@ def test_host_arrays_and_several_launches_are_checked():
         fails(kernel, 5, np.arange(5, dtype="i4"), y[:4], match=r"argument 1 \(y\)")
     kernel(4, x, y[:4])
     assert y.tolist()[:4] == [4, 8, 12, 16]
-
-
-# --- sources
 
 
 def test_kernels_with_sycl_headers_are_checked():

@@ -27,9 +27,6 @@ def need(*aspects):
         pytest.skip(f"the device lacks {', '.join(missing)}")
 
 
-# --- positions
-
-
 @pytest.mark.parametrize("shape", [(8,), (2, 4), (2, 3, 4)])
 @pytest.mark.parametrize("other", [False, True], ids=["one kernel", "kernels of all dimensions"])
 def test_ids_count_as_numpy_indices(shape, other):
@@ -66,9 +63,6 @@ def test_ids_are_right_in_helpers_and_without_a_readable_signature():
     x = usmq.zeros((2, 3), "i4")
     usmq.Kernel.from_sycl(source, "f", options=["-DUNUSED"])((2, 3), x)
     assert x.tolist() == [[0, 1, 2], [10, 11, 12]]
-
-
-# --- mathematics
 
 
 SAME = (
@@ -160,9 +154,6 @@ def test_vectors_are_plain_structs():
     np.testing.assert_allclose(y.to_numpy(), expected, rtol=1e-6)
 
 
-# --- groups
-
-
 def test_local_memory_of_both_kinds_and_a_barrier():
     body = """
       static local_array<float, 4> tile;
@@ -238,9 +229,6 @@ def test_sub_groups():
     assert start == 16
 
 
-# --- atomics
-
-
 @pytest.mark.parametrize(
     ("word", "dtype", "aspects"),
     [
@@ -277,8 +265,6 @@ def test_atomic_bits():
     x = usmq.asarray(np.array([0, -1, 0], "i4"))
     assert run(body, x, size=31, params="int *x").tolist() == [2**31 - 1, -(2**31), 2**31 - 1]
 
-
-# --- beside other headers
 
 ORDERS = {
     "alone": HEADER,
@@ -364,9 +350,6 @@ def test_a_failed_assertion_prints_line_work_item_and_condition(capfd, debug):
         assert out.count("assertion") == expected.count("assertion")
 
 
-# --- the signature and errors
-
-
 def test_the_signature_is_read_and_checked():
     kernel = built("", "half a, const int32_t *x, usmq::half *y, local_memory<int> part")
     assert repr(kernel) == "<usmq.Kernel f(float16, const int32 *, float16 *, local memory)>"
@@ -387,9 +370,6 @@ def test_errors_name_the_line_of_the_source_or_the_fix():
     for unmarked in ("void f(float *x) {}", "int other() { return 1; }"):
         with pytest.raises(usmq.KernelBuildError, match=r"write USMQ_KERNEL\(1\) void f\(\.\.\.\)"):
             usmq.Kernel.from_sycl(unmarked, "f")(1, usmq.zeros(1, "f4"))
-
-
-# --- SYCL's headers in place of the compiler's attributes
 
 
 def test_sycl_headers_declare_the_kernel_on_request():

@@ -20,9 +20,6 @@ def total():
     return usmq.reduction("const T *x", "T", "x[i]", "a + b", "0")
 
 
-# --- elements
-
-
 def test_a_statement_runs_for_each_element():
     axpy = usmq.elementwise(AXPY, "y[i] += a * x[i]", name="axpy")
     x, y = usmq.arange(1000, dtype="f4"), usmq.full(1000, 3.0, "f4")
@@ -134,9 +131,6 @@ def test_the_kernel_runs_on_the_queue_of_its_data(parts):
         both(*arrays)
 
 
-# --- input that does not fit
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -198,9 +192,6 @@ def test_an_operation_that_does_not_compile():
     later(usmq.zeros(2, "i4"))
     with pytest.raises(ValueError, match="not a name for a kernel"):
         usmq.elementwise("T *x", "", name="a b")
-
-
-# --- reductions
 
 
 @pytest.mark.parametrize(

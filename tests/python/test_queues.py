@@ -36,11 +36,9 @@ def test_the_same_arguments_give_the_same_queue(queue, in_order, profiling):
 
 def test_other_properties_give_another_queue(queue):
     queues = [usmq.Queue(queue.device, in_order=o, profiling=p) for o, p in PROPERTIES]
-    assert len(set(queues)) == 4
-    for one, other in itertools.combinations(queues, 2):
-        assert one != other
-        assert in_dpctl(one) != in_dpctl(other)
-        assert one.context == other.context
+    assert len(set(queues)) == len({in_dpctl(each) for each in queues}) == 4
+    assert all(one != other for one, other in itertools.combinations(queues, 2))
+    assert len({each.context for each in queues}) == 1
 
 
 @pytest.mark.parametrize(("in_order", "profiling"), PROPERTIES)
@@ -182,38 +180,26 @@ def test_many_threads_get_one_queue(queue):
     assert len(set(in_threads(*[ask] * 32))) == 1
 
 
-def test_wait_returns_after_the_work_completes(queue, kernels):
-    x = usmq.zeros(1, "u4")
-    event = kernels.advance(1, x, 20_000_000)
-    assert not event.done(), "the launch itself must not wait"
-    queue.wait()
-    event.wait()
-    event.wait()
-    assert event.done()
-
-
 @pytest.mark.parametrize("how", ["queue.wait", "event.wait", "array.wait", "to_numpy"])
-def test_waiting_releases_the_gil(queue, kernels, how):
+def test_a_wait_releases_the_gil_and_returns_after_the_work_completes(queue, kernels, how):
     x = usmq.zeros(1, "u4")
-    event = kernels.advance(1, x, 1)
-    queue.wait()
-    ticks = 0
-    stop = threading.Event()
+    kernels.advance(1, x, 1).wait()
+    ticks, stop = [], threading.Event()
 
     def tick():
-        nonlocal ticks
-        while not stop.is_set():
-            ticks += 1
-            time.sleep(0.002)
+        while not stop.wait(0.002):
+            ticks.append(how)
 
     ticker = threading.Thread(target=tick)
     event = kernels.advance(1, x, 150_000_000)
     ticker.start()
-    before, start = ticks, time.monotonic()
-    {"queue.wait": queue.wait, "event.wait": event.wait, "array.wait": x.wait}.get(
-        how, x.to_numpy
-    )()
-    waited, during = time.monotonic() - start, ticks - before
+    assert not event.done(), "the launch itself must not wait"
+    before, start = len(ticks), time.monotonic()
+    waits = {"queue.wait": queue.wait, "event.wait": event.wait, "array.wait": x.wait}
+    waits.get(how, x.to_numpy)()
+    waited, during = time.monotonic() - start, len(ticks) - before
+    assert event.done()
+    event.wait()
     stop.set()
     ticker.join()
     assert waited > 0.05, "the kernel was too short for this test"

@@ -44,9 +44,6 @@ def test_the_import_keeps_the_gil_disabled(run_python):
     assert run_python(code, PYTHON_GIL=None).stdout == "False\n"
 
 
-# --- single-use objects
-
-
 class Gives:
     """Gives the same capsule, or pair, to every caller."""
 
@@ -132,9 +129,6 @@ def test_a_schema_capsule_can_be_read_by_many_threads():
         assert pa.schema(TABLE.schema).equals(pa.Schema._import_from_c_capsule(requested))
 
 
-# --- shared objects
-
-
 def test_one_array_supports_all_protocols_concurrently():
     before, right = live(), np.arange(24.0).reshape(4, 6)
 
@@ -197,18 +191,13 @@ def test_threads_of_a_task_get_separate_arguments():
         assert sorted(usmq.run_task(work, *range(THREADS))) == list(range(THREADS))
 
 
-def test_all_threads_get_the_same_default_queue():
-    device = usmq.current_queue().device
-    for number in range(50):
-        usmq.set_default_queue(usmq.Queue(device, profiling=number % 2 == 1))
-        seen = in_threads(*[usmq.current_queue] * THREADS)
-        assert all(queue is seen[0] for queue in seen)
-
-
 def test_the_default_queue_is_one_that_a_thread_set():
     device = usmq.current_queue().device
     queues = [usmq.Queue(device), usmq.Queue(device, profiling=True)]
-    usmq.set_default_queue(queues[0])
+    for number in range(50):
+        usmq.set_default_queue(queues[number % 2])
+        seen = in_threads(*[usmq.current_queue] * THREADS)
+        assert all(queue is seen[0] for queue in seen)
 
     def change(queue):
         for _ in range(200):
@@ -236,9 +225,6 @@ def test_one_profile_is_started_and_ended_once():
         assert all(isinstance(error, RuntimeError) for error in refused), refused
         # Memory that an earlier test shared with another library is allocated behind a barrier.
         assert [event.kind for event in profile.events].count("fill") == 1
-
-
-# --- concurrent changes
 
 
 def test_a_list_that_changes_while_it_is_read_gives_an_array_or_an_error():
