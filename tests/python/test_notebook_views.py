@@ -69,19 +69,15 @@ def test_only_the_first_rows_are_copied():
     assert sum(event.bytes for event in recorded.events if event.kind == "copy") < 1000
 
 
-def test_tables_without_rows_and_of_several_batches_are_shown():
+def test_other_tables_are_shown():
     assert len(Cells(usmq.Table({"x": usmq.zeros(0)})._repr_html_()).rows) == 1
     theirs = pa.table({"x": list(range(9)), "s": [str(number) for number in range(9)]})
     batches = theirs.to_batches(max_chunksize=2)
     reader = pa.RecordBatchReader.from_batches(theirs.schema, batches)
     rows = Cells(usmq.from_arrow(reader)._repr_html_()).rows
     assert rows[1:] == [[str(number), str(number)] for number in range(9)]
-
-
-def test_wrong_offsets_are_no_crash():
-    words = usmq.Column(
-        usmq.asarray(b"abc"), offsets=usmq.asarray([0, 900, -5, 2], "i4"), type="string"
-    )
+    wrong = usmq.asarray([0, 900, -5, 2], "i4")
+    words = usmq.Column(usmq.asarray(b"abc"), offsets=wrong, type="string")
     rows = Cells(usmq.Table({"w": words})._repr_html_()).rows
     assert [row[0] for row in rows[1:]] == ["abc…", "", "ab"]
 

@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 
 import joblib
+import joblib.externals.loky
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -142,12 +143,9 @@ def test_a_slice_of_a_column_round_trips(name):
             assert back.field == column.field
             back.to_arrow().validate(full=True)
             assert back.to_arrow().to_pylist() == TABLE[name].to_pylist()[cut]
-
-
-def test_a_slice_is_pickled_without_the_other_rows():
     column = usmq.from_arrow(pa.array(np.arange(100_000.0)))
     _, buffers = apart(column[50_000:50_010])
-    assert sum(len(bytes(buffer)) for buffer in buffers) < 200
+    assert sum(len(bytes(buffer)) for buffer in buffers) < 200, "without the other rows"
 
 
 def test_strings_at_unaligned_addresses_are_unpickled():
@@ -332,25 +330,20 @@ def test_errors_round_trip():
             assert back.args == ("what",)
 
 
-def test_joblib_dumps_arrays_to_a_file_and_to_its_workers():
+def test_joblib_and_spawned_processes_receive_arrays_and_tables():
     calls = (joblib.delayed(doubled)(usmq.arange(4) if n else usmq.zeros(4)) for n in range(2))
     results = joblib.Parallel(n_jobs=2, timeout=50)(calls)
-    assert [numbers.to_numpy().tolist() for numbers, _ in results] == [[0.0] * 4, [0, 2, 4, 6]]
+    assert [numbers.tolist() for numbers, _ in results] == [[0.0] * 4, [0, 2, 4, 6]]
     # Held by loky for a while otherwise.
-    from joblib.externals.loky import get_reusable_executor
-
-    get_reusable_executor().shutdown(wait=True)
+    joblib.externals.loky.get_reusable_executor().shutdown(wait=True)
     file = io.BytesIO()
     joblib.dump({"x": usmq.arange(4)}, file)
     file.seek(0)
-    assert joblib.load(file)["x"].to_numpy().tolist() == [0, 1, 2, 3]
-
-
-def test_spawned_processes_receive_arrays_and_tables():
+    assert joblib.load(file)["x"].tolist() == [0, 1, 2, 3]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         array, where = pool.submit(doubled, usmq.arange(4)).result(timeout=50)
         table = pool.submit(copy.copy, usmq.from_arrow(TABLE)).result(timeout=50)
-    assert array.to_numpy().tolist() == [0, 2, 4, 6]
+    assert array.tolist() == [0, 2, 4, 6]
     assert where
     assert table.to_arrow().equals(TABLE)
