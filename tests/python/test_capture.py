@@ -54,7 +54,9 @@ def test_replays_run_what_the_block_recorded(add, setting, launches):
     text = graph.explain()
     assert text.startswith(f'graph of {launches} commands in 1 part\ninput "x"')
     wanted = launches > 3 and (bool(setting) or y.device.backend != "opencl")
-    is_graph = wanted and "ext_oneapi_limited_graph" in y.device.aspects
+    # Adapter v1 of Level Zero (docs/upstream.md).
+    has_graphs = y.device.platform.name != "Intel(R) oneAPI Unified Runtime over Level-Zero"
+    is_graph = wanted and has_graphs and "ext_oneapi_limited_graph" in y.device.aspects
     assert f"{launches} commands, {'SYCL graph' if is_graph else 'prepared list'}" in text
     assert graph.svg() == graph._repr_svg_()
     assert graph.svg().startswith("<svg ")
