@@ -230,7 +230,7 @@ std::unique_ptr<Device> usm_device(std::size_t pointer, const Context &context);
 std::size_t device_native(const Device &device);
 std::size_t usm_alloc(std::uint8_t kind, const Device &device, const Context &context, std::size_t bytes) noexcept;
 bool usm_free(const Context &context, std::size_t pointer) noexcept;
-std::size_t shared_pointer_new(std::size_t address, rust::Box<Kept> kept);
+std::size_t shared_pointer_new(std::size_t address, rust::Box<Kept> kept) noexcept;
 void shared_pointer_free(std::size_t pointer) noexcept;
 
 // kernels

@@ -126,9 +126,15 @@ bool usm_free(const Context &context, std::size_t pointer) noexcept {
   }
 }
 
-std::size_t shared_pointer_new(std::size_t address, rust::Box<Kept> kept) {
-  const auto owner = std::make_shared<rust::Box<Kept>>(std::move(kept));
-  return reinterpret_cast<std::size_t>(new std::shared_ptr<void>(owner, reinterpret_cast<void *>(address)));
+// `kept` is dropped also if this fails.
+std::size_t shared_pointer_new(std::size_t address, rust::Box<Kept> kept) noexcept {
+  try {
+    USMQ_FAULT_POINT("std::make_shared");
+    const auto owner = std::make_shared<rust::Box<Kept>>(std::move(kept));
+    return reinterpret_cast<std::size_t>(new std::shared_ptr<void>(owner, reinterpret_cast<void *>(address)));
+  } catch (...) {
+    return 0;
+  }
 }
 
 void shared_pointer_free(std::size_t pointer) noexcept { delete reinterpret_cast<std::shared_ptr<void> *>(pointer); }

@@ -421,8 +421,9 @@ pub(crate) mod bridge {
         /// # Safety
         /// `pointer` came from `usm_alloc` for this context, is freed once, and no command uses it any more.
         unsafe fn usm_free(context: &Context, pointer: usize) -> bool;
-        /// A `std::shared_ptr<void>` to this address on the C++ heap. The last of its copies drops `kept`, on any thread.
-        fn shared_pointer_new(address: usize, kept: Box<Kept>) -> Result<usize>;
+        /// A `std::shared_ptr<void>` to this address on the C++ heap. The last of its copies drops `kept`, on any thread. Without
+        /// memory 0.
+        fn shared_pointer_new(address: usize, kept: Box<Kept>) -> usize;
         /// # Safety
         /// `pointer` came from `shared_pointer_new` and is freed once.
         unsafe fn shared_pointer_free(pointer: usize);

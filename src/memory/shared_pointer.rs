@@ -1,6 +1,6 @@
 //! Memory for a C++ library that keeps its owner by a `std::shared_ptr`.
 
-use crate::error::{During, Error, Result};
+use crate::error::{Error, Result};
 use crate::ffi::{self, Kept};
 use crate::runtime::checks::InDestructor;
 use std::any::Any;
@@ -15,8 +15,9 @@ impl SharedPointer {
     /// `owner` keeps the memory at `address`. The last copy drops it; like every destructor of usmq, that must not wait.
     pub(crate) fn new(address: usize, owner: impl Any + Send + Sync) -> Result<Self> {
         let kept = Box::new(Kept(Box::new(Marked(Some(owner)))));
-        let raw = ffi::shared_pointer_new(address, kept).during("making a shared pointer")?;
-        NonNull::new(raw as *mut c_void).map(Self).ok_or_else(|| Error::interop("no shared pointer was made"))
+        let raw = ffi::shared_pointer_new(address, kept);
+        let missing = Error::HostMemory { asked: size_of::<[usize; 2]>() as u64, what: "a shared pointer" };
+        NonNull::new(raw as *mut c_void).map(Self).ok_or(missing)
     }
 
     /// The address of the `std::shared_ptr<void>`, for a consumer that deletes it.
