@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <dlfcn.h>
 #include <map>
 #include <mutex>
@@ -110,6 +111,17 @@ public:
       ModuleFacts facts = read_spirv(module);
       kernels.merge(facts.kernels);
     }
+  }
+
+  ~Program() {
+    const std::shared_lock<std::shared_mutex> lock(open_lock);
+    if (!is_open || program == nullptr) {
+      return;
+    }
+    for (const auto &[name, kernel] : made) {
+      CL(clReleaseKernel)(kernel);
+    }
+    CL(clReleaseProgram)(program);
   }
 
   const std::vector<Parameter> *parameters(const std::string &name) const {
@@ -243,13 +255,21 @@ private:
 };
 
 std::shared_ptr<Program> program_of(const Source &source) {
-  // Programs stay built: the same module is often made again.
-  static auto &known = *new std::map<std::string, std::shared_ptr<Program>>;
+  // The latest programs stay built: the same module is often made again.
+  constexpr size_t KEPT = 16;
+  static auto &latest = *new std::deque<std::pair<std::string, std::shared_ptr<Program>>>;
   static auto &one = *new std::mutex;
+  std::string text = source.serialize();
   const std::lock_guard<std::mutex> lock(one);
-  auto &program = known[source.serialize()];
-  if (program == nullptr) {
-    program = std::make_shared<Program>(source);
+  for (const auto &[known, program] : latest) {
+    if (known == text) {
+      return program;
+    }
+  }
+  auto program = std::make_shared<Program>(source);
+  latest.emplace_back(std::move(text), program);
+  if (latest.size() > KEPT) {
+    latest.pop_front();
   }
   return program;
 }
