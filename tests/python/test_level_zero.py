@@ -186,3 +186,28 @@ while not event.done():
 )
 def test_batches_of_the_adapters_are_submitted(batches, run_python):
     run_python(BATCHED, **batches)
+
+
+CHAIN = """
+import os
+import numpy as np
+import usmq
+queue = usmq.Queue("level_zero:gpu")
+others = [usmq.Queue(queue.device, context=usmq.Context([queue.device])), usmq.Queue("opencl:cpu")]
+add = usmq.elementwise("int *x", "x[i] += 1")
+x = usmq.zeros(1000, "i4", queue=queue)
+for _ in range(50):
+    for other in others:
+        y = usmq.collocate(x, queue=other)
+        add(y)
+        x.copy_from(usmq.collocate(y, like=x))
+        add(x)
+assert (x.to_numpy() == 200).all()
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+def test_libsycl_orders_no_contexts_by_host_tasks(run_python):
+    # Its first host task starts this number of threads.
+    printed = run_python(CHAIN, SYCL_QUEUE_THREAD_POOL_SIZE="300").stdout
+    assert int(printed) < 300
