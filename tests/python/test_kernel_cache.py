@@ -31,6 +31,9 @@ print(resident() - before)
 
 
 def test_the_limit_bounds_the_memory_of_kernels_that_are_not_kept(run_python):
+    if usmq.current_queue().device.backend == "level_zero":
+        pytest.skip("the adapters of Level Zero keep launched kernels (docs/upstream.md)")
+
     def growth(*arguments):
         """Return the growth of memory in MiB by 100 builds, without kernels on disk."""
         done = run_python(GROWTH, *arguments, SYCL_CACHE_PERSISTENT="0", timeout=180)
