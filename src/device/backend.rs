@@ -67,8 +67,8 @@ pub(crate) struct Capabilities {
     /// A kernel can ask for the dimensions of its range (SPIR-V's built-in `WorkDim`). A Level Zero launch has no such number;
     /// Intel's driver counts the dimensions up to the last one with more than one item.
     pub work_dimensions: bool,
-    /// A SYCL graph is the faster way to submit many commands. The OpenCL CPU driver takes up to twice as long for one
-    /// as for its commands.
+    /// A SYCL graph is the better way to submit many commands. The OpenCL CPU driver takes up to twice as long for one
+    /// as for its commands, and with Level Zero its submission waits for the one before.
     pub prefers_graphs: bool,
     /// The platform, by name, of an adapter whose submissions of a SYCL graph wait for the events of earlier ones again, when
     /// these events may stand for other work (docs/upstream.md).
@@ -94,19 +94,18 @@ const NONE: Capabilities = Capabilities {
     no_graphs_on: None,
 };
 
-/// Backends whose adapters can enable peer access.
-const WITH_PEERS: Capabilities = Capabilities { peer_access: true, prefers_graphs: true, ..NONE };
-
-/// Backends whose drivers copy between devices without it.
-const WITH_COPIES: Capabilities = Capabilities { direct_copies: true, ..WITH_PEERS };
+/// Backends whose drivers copy between devices without peer access.
+const WITH_COPIES: Capabilities =
+    Capabilities { direct_copies: true, peer_access: true, prefers_graphs: true, ..NONE };
 
 const LEVEL_ZERO: Capabilities = Capabilities {
     user_events: true,
     needs_flush: true,
     parts_share_context: true,
     opencl_c_library: Some(("libocloc.so", "intel-ocloc")),
+    peer_access: true,
     no_graphs_on: Some("Intel(R) oneAPI Unified Runtime over Level-Zero"), // adapter v1
-    ..WITH_PEERS
+    ..NONE
 };
 
 const OPENCL: Capabilities = Capabilities {
@@ -217,7 +216,7 @@ mod tests {
         assert_eq!(list(|can| can.opencl_c_library.is_some()), ["level_zero"]);
         assert_eq!(list(|can| can.work_dimensions), ["opencl"]);
         assert_eq!(list(|can| can.parts_share_context), ["level_zero"]);
-        assert_eq!(list(|can| can.prefers_graphs), discrete);
+        assert_eq!(list(|can| can.prefers_graphs), ["cuda", "hip"]);
         assert_eq!(list(|can| can.no_graphs_on.is_some()), ["level_zero"]);
     }
 }

@@ -53,7 +53,8 @@ def test_replays_run_what_the_block_recorded(add, setting, launches):
     assert f"{launches} commands in 1 part" in repr(graph)
     text = graph.explain()
     assert text.startswith(f'graph of {launches} commands in 1 part\ninput "x"')
-    wanted = launches > 3 and (bool(setting) or y.device.backend != "opencl")
+    prefers = y.device.backend not in ("opencl", "level_zero")
+    wanted = launches > 3 and (bool(setting) or prefers)
     # Adapter v1 of Level Zero (docs/upstream.md).
     has_graphs = y.device.platform.name != "Intel(R) oneAPI Unified Runtime over Level-Zero"
     is_graph = wanted and has_graphs and "ext_oneapi_limited_graph" in y.device.aspects
