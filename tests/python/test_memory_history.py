@@ -21,6 +21,13 @@ def clean():
     usmq.set_kernel_cache_limit(None)
 
 
+def limit_beyond_present_use(size):
+    """Limit the memory of devices; other tests of the process may hold some."""
+    gc.collect()
+    usmq.trim_memory()
+    usmq.set_memory_limit(usmq.memory_stats()["device"]["reserved"] + size)
+
+
 def line_of(mark):
     """Return ``file:line`` of the line with this mark."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
@@ -30,9 +37,8 @@ def line_of(mark):
 
 
 def test_a_failed_allocation_lists_the_lines_that_hold_memory():
-    gc.collect()  # arrays of earlier tests
+    limit_beyond_present_use(8 << 20)
     usmq.record_allocations()
-    usmq.set_memory_limit("8 MiB")
     large = usmq.empty(1 << 20, "f4")  # large
     small = [usmq.empty(1 << 18, "u1") for _ in range(3)]  # small
     shared = usmq.zeros(1 << 18, "u1", usm_type="shared")  # shared
@@ -51,8 +57,7 @@ def test_a_failed_allocation_lists_the_lines_that_hold_memory():
 
 
 def test_nothing_is_recorded_unless_requested():
-    gc.collect()
-    usmq.set_memory_limit("1 MiB")
+    limit_beyond_present_use(1 << 20)
     x = usmq.empty(1 << 19, "u1")
     with pytest.raises(usmq.AllocationError) as caught:
         usmq.empty(1 << 20)
