@@ -14,8 +14,9 @@ RUNTIMES: dict[str, tuple[str, ...]] = {
     "2026.1": (),
     "2026.2": ("intel-sycl-rt==2026.2.*", "intel-opencl-rt==2026.2.*"),
 }
-# The packages that most tests import; dpctl and dpnp come with runtime 2026.1.
-PACKAGES = ("numpy", "pytest", "pytest-xdist", "pyarrow")
+# Packages of a runtime, and usmq. The others are those of `.venv`, without what they require:
+# dpctl asks for its runtime.
+OF_RUNTIMES = ("intel-", "umf", "tcmlib", "tbb", "dpcpp-cpp-rt", "usmq")
 
 
 def environment(runtime: str) -> Path:
@@ -28,7 +29,12 @@ def environment(runtime: str) -> Path:
     if not (folder / "ready").exists():
         print(f"==> level-zero: an environment with runtime {runtime} (1.2 GB)", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([*pip, *RUNTIMES[runtime], *PACKAGES], check=True)
+        subprocess.run([*pip, *RUNTIMES[runtime]], check=True)
+        freeze = [CHECKOUT / ".venv" / "bin" / "python", "-m", "pip", "freeze"]
+        frozen = subprocess.run(freeze, check=True, capture_output=True, text=True).stdout
+        named = [line for line in frozen.splitlines() if "==" in line]
+        others = [line for line in named if not line.startswith(OF_RUNTIMES)]
+        subprocess.run([*pip, "--no-deps", *others], check=True)
         (folder / "ready").touch()
     wheels = list((CHECKOUT / "target").glob("*/usmq-*.whl"))
     if not wheels:
