@@ -48,7 +48,7 @@ except usmq.Error as error:
 print("usable:", usmq.arange(3).to_numpy().sum())
 """
 MISSING = "RuntimeNotFoundError the CUDA driver"
-# What the mock driver does, the device that is asked for, and texts of the error.
+# The mock driver's behaviour, the requested device, and texts of the error.
 FAULTS: dict[str, tuple[str, list[str]]] = {
     "old": ("cuda:0", [f"{MISSING} is for CUDA 11.4"]),
     "broken": ("cuda:0", [f"{MISSING} does not start: CUDA_ERROR_UNKNOWN"]),

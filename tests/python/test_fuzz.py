@@ -138,7 +138,7 @@ def test_views_casts_and_assignments_match_numpy() -> None:
 
 MEMORY = 64
 TYPES = ["|b1", "|u1", "|i1", "<i2", "<u4", "<f4", "<f8", "<c8", "<c16", "<i8"]
-# Changes that make each dict wrong, whatever its number of axes.
+# Changes that make each dict wrong, with any number of axes.
 WRONG = [change for change in MALFORMED if "strides" not in change]
 
 

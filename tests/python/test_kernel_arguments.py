@@ -22,7 +22,7 @@ C_TYPES = {
     "uint64_t": "u8",
     "size_t": "u8",
 }
-# What a call with arguments that do not fit may raise, before anything is written.
+# The exceptions of a call with arguments that do not fit, before anything is written.
 ERRORS = (usmq.Error, TypeError, ValueError, OverflowError)
 
 
